@@ -20,7 +20,7 @@ from jax.core import ShapedArray
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, PyTree
 
-from ..foundations import FEWEST, PART, Blank, default_float, program, shapes_of, where_needed
+from ..foundations import FEWEST, PART, Blank, default_float, quickest_options, shapes_of, where_needed
 from ..lanes import Shaped, Within, entries, latest, missing, registered
 from .host import handler, has_own_cpu, own_cpu
 
@@ -311,11 +311,12 @@ def _evaluated(work: Fallback, own: tuple[bool, ...], many: bool, arrays: Sequen
     """The function's results, of one row or of a group."""
     # Fallbacks within this one are part of its program, without calls of their own.
     with own_cpu() as device, jax.default_device(device), jax.enable_x64(work.wide), _WITHIN:
-        results = _compiled(work, own if many else None)(*(jax.device_put(x, device) for x in arrays))
+        # Arrays of NumPy: to put each on the device takes longer than a short run.
+        results = _compiled(work, own if many else None)(*arrays)
         return [np.asarray(x) for x in results]
 
 
 @latest
 def _compiled(work: Fallback, own: tuple[bool, ...] | None) -> Callable[..., list[Array]]:
     fn = work.run if own is None else jax.vmap(work.run, in_axes=[0 if of_lane else None for of_lane in own])
-    return program(fn)
+    return jax.jit(fn, compiler_options=quickest_options())

@@ -64,6 +64,7 @@ from .program import compiler_options as compiler_options
 from .program import is_outermost as is_outermost
 from .program import lasting as lasting
 from .program import program as program
+from .program import quickest_options as quickest_options
 from .result import announce as announce
 from .result import codes as codes
 from .remembered import remembered as remembered
