@@ -222,29 +222,46 @@ class RK4(dfx.AbstractERK):
         return 4
 
 
-def test_a_particle_stays_on_its_curve_and_keeps_its_energy_where_two_curves_cross():
-    """From y = sin x, whose row y² − sin² x vanishes where −sin x meets it, by steps that land there in eight ways."""
+def _where_two_curves_cross(x, **options):
+    """A particle on y = sin x, whose row y² − sin² x vanishes where −sin x meets it, from x with ẋ = 2 by constant steps."""
     system = jm.System(
         2,
         mass=lambda t, q, p: jnp.eye(2),
         potential=lambda t, q, p: 9.81 * q[1],
         constraints=[jm.Holonomic("curves", lambda t, q, p: q[1] ** 2 - jnp.sin(q[0]) ** 2)],
     )
+    start = jm.as_state(system, jnp.stack([x, jnp.sin(x)]), 2 * jnp.stack([1.0, jnp.cos(x)]), length=1.0)
+    steps = dict(stepsize_controller=dfx.ConstantStepSize(), dt0=0.01, max_steps=32)
+    return jm.simulate(system, start, [0.3], throw=False, **steps, **options)
 
-    def run(x):
-        start = jm.as_state(system, jnp.stack([x, jnp.sin(x)]), 2 * jnp.stack([1.0, jnp.cos(x)]), length=1.0)
-        steps = dict(stepsize_controller=dfx.ConstantStepSize(), dt0=0.01, max_steps=32)
-        return jm.simulate(system, start, [0.3], throw=False, **steps)
 
-    starts = -0.2 - 0.02 * jnp.arange(8) / 8
-    found = jax.jit(jax.vmap(run))(starts)
+EIGHT_WAYS = -0.2 - 0.02 * np.arange(8) / 8  # steps land at the crossing in so many ways
+
+
+def test_a_particle_stays_on_its_curve_and_keeps_its_energy_where_two_curves_cross():
+    found = jax.jit(jax.vmap(_where_two_curves_cross))(EIGHT_WAYS)
     x, y, v = found.q[:, -1, 0], found.q[:, -1, 1], found.v[:, -1]
     energy = lambda x, v: 0.5 * v**2 * (1 + jnp.cos(x) ** 2) + 9.81 * jnp.sin(x)
     assert bool(jnp.all(found.result == jm.RESULTS.successful)) and bool(jnp.all(x > 0.1))
     assert bool(jnp.all(found.stats["compiled_steps"] < found.stats["num_steps"]))
     np.testing.assert_allclose(y, np.sin(x), atol=1e-14)
     np.testing.assert_allclose(v[:, 1], np.cos(x) * v[:, 0], atol=1e-13)
-    np.testing.assert_allclose(energy(x, v[:, 0]), energy(starts, 2.0), atol=3e-6)
+    np.testing.assert_allclose(energy(x, v[:, 0]), energy(EIGHT_WAYS, 2.0), atol=3e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", (None, jm.XLA()))
+def test_derivatives_where_two_curves_cross(engine):
+    """Of both modes, and of the motion along the curve alone."""
+    end = lambda x, adjoint=None: _where_two_curves_cross(x, engine=engine, adjoint=adjoint).q[-1, 0]
+    backwards = jax.jit(jax.vmap(jax.grad(end)))(EIGHT_WAYS)
+    along = lambda x: jax.jvp(lambda x: end(x, dfx.ForwardMode()), (x,), (1.0,))[1]
+    forwards = jax.jit(jax.vmap(along))(EIGHT_WAYS)
+    rate = lambda t, y: [y[1], np.cos(y[0]) * (np.sin(y[0]) * y[1] ** 2 - 9.81) / (1 + np.cos(y[0]) ** 2)]
+    exact = lambda x: solve_ivp(rate, (0, 0.3), [x, 2.0], method="DOP853", rtol=1e-13, atol=1e-13).y[0, -1]
+    differences = [(exact(x + 1e-4) - exact(x - 1e-4)) / 2e-4 for x in EIGHT_WAYS]
+    np.testing.assert_allclose(forwards, backwards, atol=6e-8)
+    np.testing.assert_allclose(backwards, differences, atol=5e-7)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from .closure import embed as embed
 from .closure import Kinematics as Kinematics
 from .closure import reduce as reduce
 from .closure import restrict as restrict
+from .correction import BESIDE as BESIDE
 from .correction import by_lengths as by_lengths
 from .correction import CLOSE as CLOSE
 from .correction import correct as correct

@@ -331,6 +331,7 @@ def directions(scale: Scale, factor: AbstractFactor) -> Float[Array, "m n"]:
 
 
 # Distances from being dependent, relative to the reference sizes. Below NEAR corrections are repeated and stages are
-# corrected before they are evaluated. Below CLOSE rounding would do more harm than an error along the row.
+# corrected before they are evaluated, those of the same step below BESIDE too. Below CLOSE rounding would do more harm than an error along the row.
 NEAR = 0.02
+BESIDE = 0.1
 CLOSE = 1e-3

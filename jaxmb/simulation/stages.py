@@ -13,6 +13,8 @@ from jax import lax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
+from ..foundations import where_any
+from ..kinematics import BESIDE, NEAR
 from .state_vector import StateVector
 from .vector_field import Sample, VectorField
 
@@ -95,19 +97,22 @@ def all_stages(
     slope: StateVector,
     reuse: Bool[Array, ""] | bool,
 ) -> Stages:
-    """All stages by one copy of the vector field; the first is `slope` where that may be used again."""
+    """All stages by one copy of the vector field; the first is `slope` where that may be used again.
+
+    Where rows of a stage are near to being dependent, all are made once more and corrected from further away.
+    """
     h, (rows, s) = t1 - t0, tableau.a.shape
     reuse = jnp.asarray(reuse)
 
     def stage(
-        carry: tuple[StateVector, Sample, StateVector], part: tuple[Array, Array, Array]
+        limit: Array, carry: tuple[StateVector, Sample, StateVector], part: tuple[Array, Array, Array]
     ) -> tuple[Any, tuple[Array, Array]]:
         slopes, latest, _ = carry
         i, a, c = part
         y = combine(y0, a, slopes)
         reused = (i == 0) & reuse
         # Only the last row is an end, where the corrected state is asked for too.
-        evaluate = lambda: field.evaluate(t0 + c * h, y, in_use, i == rows - 1)
+        evaluate = lambda: field.evaluate(t0 + c * h, y, in_use, i == rows - 1, limit)
         # One predicate for the batch: with one for each row `cond` becomes a selection, which evaluates both sides.
         sample = lax.cond(eqxi.unvmap_any(~reused), evaluate, lambda: latest)
         flow = slope.where(reused, sample.flow)
@@ -115,10 +120,24 @@ def all_stages(
         slopes = StateVector(jnp.where(position, h * flow.packed, slopes.packed), y0.nq, y0.nv)
         return (slopes, sample, y), (sample.near & ~reused, jnp.where(reused, 0, sample.tau))
 
+    limits = jnp.asarray((NEAR, BESIDE), t0.dtype)
     # The carry of a loop has its structure from the start, before any sample is at hand.
-    none = jax.eval_shape(lambda: field.evaluate(t0, y0, in_use, jnp.array(False)))
+    none = jax.eval_shape(lambda: field.evaluate(t0, y0, in_use, jnp.array(False), limits[0]))
     none = jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), none)
     slopes = StateVector(jnp.asarray(np.zeros((s, y0.packed.shape[0]), y0.packed.dtype)), y0.nq, y0.nv)
     parts = (jnp.asarray(np.arange(rows)), tableau.a, tableau.c)
-    (slopes, last, raw), (near, tau) = lax.scan(stage, (slopes, none, y0), parts)
-    return Stages(raw, slopes, last, near, tau)
+
+    def made(limit: Array) -> Stages:
+        (ks, last, raw), (near, tau) = lax.scan(functools.partial(stage, limit), (slopes, none, y0), parts)
+        return Stages(raw, ks, last, near, tau)
+
+    # Known when the program is traced: far from singular poses no stage is corrected.
+    if field.smooth or not field.system.m:
+        return made(limits[0])
+
+    def made_where_near(before: Stages, limit: Array) -> tuple[Stages, None]:
+        return where_any(jnp.any(before.near), lambda: made(limit), before), None
+
+    # What a stage is off the constraints by enters its slope divided by the gap: too much for gaps above NEAR too, in a step that comes near.
+    first = Stages(y0, slopes, none, jnp.ones(rows, bool), jnp.zeros(rows, t0.dtype))
+    return lax.scan(made_where_near, first, limits)[0]

@@ -141,10 +141,12 @@ class VectorField(eqx.Module):
     @eqx.filter_jit
     def derivative(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
         """The vector field, with the rows that were in use at the last accepted state."""
-        return self.evaluate(t, y, in_use, jnp.array(False)).flow
+        return self.evaluate(t, y, in_use, jnp.array(False), jnp.asarray(NEAR, t.dtype)).flow
 
-    def evaluate(self, t: Array, y: StateVector, in_use: Bool[Array, " m"], ends: Bool[Array, ""]) -> Sample:
-        """The vector field, right close to singular poses too; there also the corrected state, if a step ends here."""
+    def evaluate(
+        self, t: Array, y: StateVector, in_use: Bool[Array, " m"], ends: Bool[Array, ""], limit: Array
+    ) -> Sample:
+        """The vector field, right closer to singular poses than `limit` too; there also the corrected state, if a step ends here."""
         flow, terms, factor = self.evaluate_regular(t, y, in_use, quick=True)
         zero, rest = jnp.zeros((), t.dtype), jnp.zeros_like(terms.gamma)
         uncorrected = Correction(
@@ -154,7 +156,7 @@ class VectorField(eqx.Module):
             flow=flow,
             terms=terms,
             factor=factor,
-            near=self.is_near(factor),
+            near=self.is_near(factor, limit),
             tau=zero,
             end=lax.stop_gradient(uncorrected),
         )
@@ -167,15 +169,15 @@ class VectorField(eqx.Module):
         )
         return dataclasses.replace(sample, flow=interpolated[0], tau=interpolated[1], end=interpolated[2])
 
-    def is_near(self, factor: AbstractFactor) -> Bool[Array, ""]:
-        """Whether rows in use are close to being dependent.
+    def is_near(self, factor: AbstractFactor, limit: Array) -> Bool[Array, ""]:
+        """Whether rows in use are closer to being dependent than `limit`.
 
         Of many bodies small remainders may be usual, such as that of the last stage of a high lift. There rows are close to it where one is
         less than half of what it was when the step began.
         """
         # In the metric of M or by lengths, whichever is larger: a light body brings rows together at any pose.
         if self.initial_remainders is None:
-            return distance_to_dependence(self.scale, factor, quick=True) < NEAR
+            return distance_to_dependence(self.scale, factor, quick=True) < limit
         assert isinstance(factor, SparseFactor)
         falling = (factor.remainders < NEAR) & (factor.remainders < 0.5 * self.initial_remainders)
         return jnp.any(falling) | (factor.gap < CLOSE)
