@@ -65,8 +65,8 @@ class FunctionText:
         """Where one may go."""
         self.lines.append(f"{name}:")
 
-    def each(self, count: int, work: Callable[[str], None], step: int = 1) -> None:
-        """A loop over numbers below `count`, `step` apart; `work` writes what is done for one."""
+    def each(self, count: int, work: Callable[[str], None]) -> None:
+        """A loop over numbers below `count`; `work` writes what is done for one."""
         if count < 1:
             return
         n = self.unique()
@@ -78,18 +78,9 @@ class FunctionText:
         work(k)
         self.do(f"br label %end{n}")
         self.label(f"end{n}")
-        self.do(f"%next{n} = add nuw nsw i64 {k}, {step}")
+        self.do(f"%next{n} = add nuw nsw i64 {k}, 1")
         self.do(f"br i1 {self.let(f'icmp ult i64 %next{n}, {count}')}, label %loop{n}, label %after{n}")
         self.label(f"after{n}")
-
-    def repeat(self, work: Callable[[], str]) -> None:
-        """A loop that is gone through at least once; `work` writes what is done, and returns whether it is done again."""
-        n = self.unique()
-        self.do(f"br label %again{n}")
-        self.label(f"again{n}")
-        more = work()
-        self.do(f"br i1 {more}, label %again{n}, label %done{n}")
-        self.label(f"done{n}")
 
     def either(self, truth: str, work: Callable[[], None], otherwise: Callable[[], None]) -> None:
         """One of two parts, as one truth value says."""
