@@ -25,7 +25,7 @@ from .module import LaneLoop, Period
 from .queue import Operand, Queue
 from .scalarise import LARGEST, LARGEST_BRIEF, LARGEST_DERIVATIVE, scalarise
 from .transpose import transposed
-from .uncompiled import Callee, leads, uncompiled, varying
+from .uncompiled import Callee, leads, of_some, uncompiled, varying
 from .within import Within
 
 Write = Callable[[OperationGraph, list[np.ndarray]], list[np.ndarray]]
@@ -165,7 +165,7 @@ class Program:
 
         def fn(*operands: Array) -> Sequence[Array]:
             primals, tangents = operands[: len(shapes)], operands[len(shapes) :]
-            move = lambda *xs: self.fn(*(dict(zip(indices, xs, strict=True)).get(k, x) for k, x in enumerate(primals)))
+            move = of_some(self.fn, dict(enumerate(primals)), indices)
             changes = jax.jvp(move, tuple(primals[k] for k in indices), tuple(tangents))[1]
             return [changes[k] for k in numbers]
 
@@ -219,11 +219,9 @@ class TransposedProgram(Program):
         program, others, linear = self.of_linear, self.others, self.of_linear.linear
 
         def back(*operands: Array) -> list[Array]:
-            fixed, cotangents = dict(zip(others, operands[: len(others)], strict=True)), operands[len(others) :]
-            of_linear = lambda *xs: program.fn(
-                *((fixed | dict(zip(linear, xs, strict=True)))[k] for k in range(len(program.operands)))
-            )
-            return list(jax.linear_transpose(of_linear, *(program.operands[k] for k in linear))(list(cotangents)))
+            of_linear = of_some(program.fn, dict(zip(others, operands, strict=False)), linear)
+            cotangents = list(operands[len(others) :])
+            return list(jax.linear_transpose(of_linear, *(program.operands[k] for k in linear))(cotangents))
 
         with WRITING:
             return jax.make_jaxpr(back)(*self.operands)
@@ -387,11 +385,13 @@ def _jvp(
     )
     if not any(moving) or not any(map(is_number, results)):
         return results, [_no_tangent(x) for x in results]
-    directions = [t for t, moves in zip(tangents, moving, strict=True) if moves]
+    places = [k for k, moves in enumerate(moving) if moves]
+    directions = [tangents[k] for k in places]
     tangent = program.tangent(moving)
-    if tangent is None:
-        fn = _of_some_operands(primals, moving, program, lanes)
-        every = jax.jvp(fn, _selected(primals, moving), tuple(directions))[1]
+    if tangent is None:  # by JAX
+        fn = functools.partial(uncompiled, program=program, lanes=lanes)
+        move = of_some(fn, dict(enumerate(primals)), places)
+        every = jax.jvp(move, tuple(primals[k] for k in places), tuple(directions))[1]
         return results, [t if is_number(x) else _no_tangent(x) for x, t in zip(results, every, strict=True)]
     changes = iter(_without_zeros(lanes_p.bind(*primals, *directions, program=tangent, lanes=lanes), tangent))
     return results, [next(changes) if is_number(x) else _no_tangent(x) for x in results]
@@ -401,23 +401,6 @@ def _without_zeros(results: Sequence[Array], program: Program) -> list[Array | a
     """Results, without those that are zero whatever the arguments."""
     zero = (k is not None and not np.any(k) for k in program.constants)
     return [_no_tangent(x) if is_zero else x for x, is_zero in zip(results, zero, strict=True)]
-
-
-def _selected(operands: Sequence[ArrayLike], mask: Sequence[bool]) -> tuple[ArrayLike, ...]:
-    return tuple(x for x, selected in zip(operands, mask, strict=True) if selected)
-
-
-def _of_some_operands(
-    operands: Sequence[ArrayLike | ad.UndefinedPrimal], mask: Sequence[bool], program: Callee, lanes: tuple[int, ...]
-) -> Callable[..., list[Array]]:
-    """The function itself over lanes, of some operands, to be differentiated by JAX where its derivative is no scalar program."""
-
-    def fn(*some: ArrayLike) -> list[Array]:
-        own = iter(some)
-        all_operands = (cast(Array, next(own) if selected else x) for x, selected in zip(operands, mask, strict=True))
-        return uncompiled(*all_operands, program=program, lanes=lanes)
-
-    return fn
 
 
 def is_number(x: Array | Shaped) -> bool:
@@ -448,10 +431,10 @@ def _transpose(
     ]
     out: list[ArrayLike | None] = [None] * len(operands)
     back = program.transposed()
-    if back is None:
-        mask = [k in linear for k in range(len(operands))]
+    if back is None:  # by JAX
         shapes = (Shaped(avals[k].shape, avals[k].dtype) for k in linear)
-        shares = jax.linear_transpose(_of_some_operands(operands, mask, program, lanes), *shapes)(bars)
+        fn = functools.partial(uncompiled, program=program, lanes=lanes)
+        shares = jax.linear_transpose(of_some(fn, {k: operands[k] for k in others}, linear), *shapes)(bars)
         for k, share in zip(linear, shares, strict=True):
             out[k] = share
         return out

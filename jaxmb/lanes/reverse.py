@@ -16,6 +16,7 @@ from .jaxpr import equation_as_fun, has_own_derivative, pruned, shaped
 from .operations import OPERATIONS
 from .program import WRITING, is_number
 from .scalarise import LARGEST, Reader, Value
+from .uncompiled import of_some
 
 Nodes = Sequence[int]
 # (a function, its arguments, tangents or cotangents) ↦ the derivative.
@@ -128,15 +129,13 @@ class OwnDerivative:
         """(operands, directions) ↦ `change` of the results that are numbers, as functions of the operands that move, as JAX has it."""
         operands, equation = [shaped(v) for v in self.equation.invars], equation_as_fun(self.equation)
 
+        def numbers(*xs: Array) -> list[Array]:
+            results = equation(*xs)
+            return [results[k] for k in self.numbers]
+
         def fn(*xs: Array) -> Sequence[Array]:
-            fixed, changes = xs[: len(operands)], xs[len(operands) :]
-
-            def of_moving(*ys: Array) -> list[Array]:
-                values = dict(enumerate(fixed)) | dict(zip(moving, ys, strict=True))
-                results = equation(*values.values())
-                return [results[k] for k in self.numbers]
-
-            return change(of_moving, [fixed[k] for k in moving], changes)
+            at = dict(enumerate(xs[: len(operands)]))
+            return change(of_some(numbers, at, moving), [at[k] for k in moving], xs[len(operands) :])
 
         with WRITING:
             return pruned(jax.make_jaxpr(fn)(*operands, *directions))

@@ -4,8 +4,8 @@ Operands may have leading axes: all of `lanes` or the last of them, of which som
 the same; the axes along which they are not follow each other.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +46,16 @@ def uncompiled(*operands: Array | np.ndarray, program: Callee, lanes: tuple[int,
         fn = jax.vmap(fn, in_axes=[0 if d in own else None for own in axes], axis_size=lanes[d])
     results = fn(*without_ones)
     return [jnp.broadcast_to(x, (*lanes, *s.shape)) for x, s in zip(results, program.results, strict=True)]
+
+
+def of_some(fn: Callable[..., Any], fixed: Mapping[int, Any], places: Sequence[int]) -> Callable[..., Any]:
+    """A function of the operands at some places, the others being fixed."""
+
+    def of_those(*operands: Any) -> Any:
+        values = {**fixed, **dict(zip(places, operands, strict=True))}
+        return fn(*(values[k] for k in range(len(values))))
+
+    return of_those
 
 
 def leads(operands: Sequence[Array | np.ndarray | ShapedArray], program: Callee) -> list[tuple[int, ...]]:
