@@ -156,14 +156,17 @@ class FunctionText:
             )
         return out
 
+    def clamped(self, types: Types, x: str, count: int) -> str:
+        """A number in the range of the indices of so many; 0 for NaN."""
+        # Comparisons with NaN are false, so that the first choice takes zero; clamped after it is converted, NaN would be any integer.
+        for comparison, end in (("gt", 0.0), ("lt", float(count - 1))):
+            bound = types.constant(end)
+            x = self.operate(types, "select", [self.operate(types, comparison, [x, bound]), x, bound])
+        return x
+
     def lookup(self, types: Types, which: str, base: str, lanes: int, count: int) -> str:
         """A number of a table of so many, of which each entry stands for `lanes` lanes side by side; the nearest one beyond its ends, the first for NaN."""
-        # Comparisons with NaN are false, so that the first choice takes zero; clamped after it is converted, NaN would be any integer.
-        zero, last = types.constant(0.0), types.constant(float(count - 1))
-        low = self.let(f"fcmp ogt {types.number} {which}, {zero}")
-        which = self.operate(types, "select", [low, which, zero])
-        high = self.let(f"fcmp olt {types.number} {which}, {last}")
-        which = self.operate(types, "select", [high, which, last])
+        which = self.clamped(types, which, count)
         integers = "i64" if types.width == 1 else f"<{types.width} x i64>"
         indices = self.let(f"fptosi {types.number} {which} to {integers}")
         out = "poison"
