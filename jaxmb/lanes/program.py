@@ -19,7 +19,7 @@ from .code import Code, Shaped, Subprogram, entries, precision
 from .elementwise import by_numbers
 from .errors import NotScalarError
 from .graph import OperationGraph
-from .jaxpr import has_branches, jaxpr_as_fun, pruned
+from .jaxpr import contains, jaxpr_as_fun, pruned
 from .jit import missing, registered
 from .module import LaneLoop, Period
 from .queue import Operand, Queue
@@ -52,6 +52,8 @@ class Program:
         NotScalarError: if the function cannot be one, with the reason.
     """
 
+    numbered = False  # whether its function is made of the operations of its code
+
     def __init__(
         self,
         jaxpr: ClosedJaxpr,
@@ -63,7 +65,6 @@ class Program:
         library: bool = False,
     ):
         self.jaxpr, self.linear, self.thorough, self.exact, self.brief = jaxpr, linear, thorough, exact, brief
-        self.numbered = False
         self.operands, self.results = shapes_of(jaxpr.in_avals), shapes_of(jaxpr.out_avals)
         self.write(lambda graph, nodes: scalarise(graph, pruned(jaxpr), nodes, largest), library)
 
@@ -194,13 +195,13 @@ class TransposedProgram(Program):
         self.of_linear, linear = program, program.linear
         others = [k for k in range(len(program.operands)) if k not in linear]
         self.others, self.linear = others, tuple(range(len(others), len(others) + len(program.results)))
-        self.thorough, self.exact, self.brief, self.numbered = False, program.exact, program.brief, False
+        self.thorough, self.exact, self.brief = False, program.exact, program.brief
         self.operands = (*(program.operands[k] for k in others), *program.results)
         self.results = tuple(program.operands[k] for k in linear)
 
         def write(graph: OperationGraph, nodes: list[np.ndarray]) -> list[np.ndarray]:
             # A branch that is not taken may have no derivative: JAX goes back over none but the other, operations over both.
-            if has_branches(program.jaxpr):
+            if contains(program.jaxpr, "cond"):
                 return scalarise(graph, pruned(self.jaxpr), nodes, LARGEST_DERIVATIVE)
             fixed = {k: _numbers(graph, x) for k, x in zip(others, nodes, strict=False)}
             bars = [int(i) for x in nodes[len(others) :] for i in np.ravel(x)]

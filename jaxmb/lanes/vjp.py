@@ -44,7 +44,7 @@ class VJPProgram(Program):
             full = jax.make_jaxpr(fn)(*arguments)
         direct = pruned(full)
         self.full, self.moving, self.at, self.values = full, tuple(moving), at, shapes_of(direct.out_avals)
-        self.linear, self.thorough, self.exact, self.brief, self.numbered = (), thorough, False, False, False
+        self.linear, self.thorough, self.exact, self.brief = (), thorough, False, False
         self.operands = (*arguments[:at], self.values[0], *arguments[at:])
         self.results = tuple(arguments[k] for k in moving)
 
