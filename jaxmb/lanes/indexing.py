@@ -175,7 +175,7 @@ INDEXING: dict[str, Callable[..., np.ndarray | list[np.ndarray]]] = {
     "rev": lambda reader, equation, p, x: np.flip(x, p["dimensions"]),
     "concatenate": lambda reader, equation, p, *parts: np.concatenate(parts, p["dimension"]),
     "stack": lambda reader, equation, p, *parts: np.stack(parts, p["axis"]),
-    "unstack": lambda reader, equation, p, x: list(np.moveaxis(x, p["axis"], 0)),
+    "unstack": lambda reader, equation, p, x: list(map(np.asarray, np.moveaxis(x, p["axis"], 0))),
     "tile": lambda reader, equation, p, x: np.tile(x, p["reps"]),
     "split": lambda reader, equation, p, x: np.split(x, np.cumsum(p["sizes"])[:-1], p["axis"]),
     "slice": _slice,

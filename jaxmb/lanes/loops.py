@@ -11,7 +11,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from .code import Compilable, Shaped, entries
+from .code import Shaped, Subprogram, entries
 from .control_flow import cond, scan
 from .errors import NotScalarError
 from .jaxpr import body, contains, is_literal, opened, pruned, scan_counts, shaped
@@ -32,7 +32,7 @@ def uncalled(program: Program) -> Callable[..., list[Array]]:
     return program.fn
 
 
-def compiled(program: Compilable) -> Callable[..., list[Array]]:
+def compiled(program: Program | Subprogram) -> Callable[..., list[Array]]:
     """A call that is compiled."""
     return lambda *operands: lanes_p.bind(*operands, program=program, lanes=())
 

@@ -3,7 +3,7 @@
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -25,8 +25,11 @@ from .module import LaneLoop, Period
 from .queue import Operand, Queue
 from .scalarise import LARGEST, LARGEST_BRIEF, LARGEST_DERIVATIVE, scalarise
 from .transpose import transposed
-from .uncompiled import Callee, leads, of_some, uncompiled, varying
+from .uncompiled import leads, of_some, uncompiled, varying
 from .within import Within
+
+if TYPE_CHECKING:
+    from .loops import LoopProgram
 
 Write = Callable[[OperationGraph, list[np.ndarray]], list[np.ndarray]]
 
@@ -261,33 +264,6 @@ def _graph_of(
     return graph, {copies[i]: leaf for i, leaf in leaves.items() if i in copies}, [copies[i] for i in nodes]
 
 
-@runtime_checkable
-class CompiledProgram(Callee, Protocol):
-    """What the primitive calls: a `Program` or a `LoopProgram`."""
-
-    @property
-    def thorough(self) -> bool:
-        """See `Program`."""
-        ...
-
-    @property
-    def by_numbers(self) -> Callee:
-        """The same by operations on single numbers."""
-        ...
-
-    def module(self, periods: Sequence[Period], lanes: int) -> LaneLoop:
-        """What is compiled for so many lanes."""
-        ...
-
-    def reads(self, operand: int) -> bool:
-        """Whether its results may depend on an operand."""
-        ...
-
-    def tangent(self, moving: tuple[bool, ...]) -> Program | None:
-        """The program of its tangents; None if there is none."""
-        ...
-
-
 # The primitive. Operands may have leading axes: all of `lanes` or the last of them, of which some have length one. Along those, and along
 # the others, they are the same; the axes along which they are not follow each other.
 
@@ -296,21 +272,23 @@ lanes_p.multiple_results = True
 
 
 @lanes_p.def_impl
-def _run(*operands: ArrayLike, program: CompiledProgram, lanes: tuple[int, ...]) -> list[Array]:
+def _run(*operands: ArrayLike, program: "Program | LoopProgram", lanes: tuple[int, ...]) -> list[Array]:
     return _jitted(*operands, program=program, lanes=lanes)
 
 
 @functools.partial(jax.jit, static_argnames=("program", "lanes"))
-def _jitted(*operands: ArrayLike, program: CompiledProgram, lanes: tuple[int, ...]) -> list[Array]:
+def _jitted(*operands: ArrayLike, program: "Program | LoopProgram", lanes: tuple[int, ...]) -> list[Array]:
     return lanes_p.bind(*operands, program=program, lanes=lanes)
 
 
 @lanes_p.def_abstract_eval
-def _shapes(*operands: ShapedArray, program: Callee | Subprogram, lanes: tuple[int, ...]) -> list[ShapedArray]:
+def _shapes(
+    *operands: ShapedArray, program: "Program | LoopProgram | Subprogram", lanes: tuple[int, ...]
+) -> list[ShapedArray]:
     return [ShapedArray((*lanes, *s.shape), s.dtype) for s in program.results]
 
 
-def _uncompiled(*operands: Array | np.ndarray, program: CompiledProgram, lanes: tuple[int, ...]) -> list[Array]:
+def _uncompiled(*operands: Array | np.ndarray, program: "Program | LoopProgram", lanes: tuple[int, ...]) -> list[Array]:
     """By operations on single numbers where compiled code was requested, which compilers of other devices fuse; else by the function itself."""
     return uncompiled(*operands, program=program.by_numbers if program.thorough else program, lanes=lanes)
 
@@ -324,7 +302,7 @@ def _repeated(lead: tuple[int, ...], lanes: tuple[int, ...]) -> tuple[int, int] 
 
 
 def _compiled_lowering(
-    context: mlir.LoweringRuleContext, *operands: object, program: CompiledProgram, lanes: tuple[int, ...]
+    context: mlir.LoweringRuleContext, *operands: object, program: "Program | LoopProgram", lanes: tuple[int, ...]
 ) -> Sequence[Any]:
     """By compiled code; what is exported must run elsewhere and is left to XLA."""
     if (
@@ -347,7 +325,11 @@ mlir.register_lowering(lanes_p, _compiled_lowering, platform="cpu")
 
 
 def _batch(
-    operands: Sequence[ArrayLike], axes: Sequence[int | None], *, program: CompiledProgram, lanes: tuple[int, ...]
+    operands: Sequence[ArrayLike],
+    axes: Sequence[int | None],
+    *,
+    program: "Program | LoopProgram",
+    lanes: tuple[int, ...],
 ) -> tuple[list[Array], list[int]]:
     size = next(jnp.shape(x)[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
     out = []
@@ -375,7 +357,7 @@ def _jvp(
     primals: Sequence[ArrayLike],
     tangents: Sequence[ArrayLike | ad.Zero],
     *,
-    program: CompiledProgram,
+    program: "Program | LoopProgram",
     lanes: tuple[int, ...],
 ) -> tuple[list[Array], list[ArrayLike | ad.Zero]]:
     results = lanes_p.bind(*primals, program=program, lanes=lanes)

@@ -15,16 +15,20 @@ A program without a loop goes from work to finish. Memory of a lane is a vector 
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jax.typing import DTypeLike
 
-from .code import Compilable, Shaped, entries
+from .code import Shaped, Subprogram, entries
 from .graph import CONSTANT, INPUT, OperationGraph
 from .jit import width_of
 from .module import EACH, CallSite, LaneLoop, Part, Period
 from .scalarise import ArrayReference, Value
 from .text import Types
+
+if TYPE_CHECKING:
+    from .program import Program
 
 # Arrays of so many numbers that stand in memory one behind the other are passed to functions where they stand, and copied by loops.
 LONG = 16
@@ -72,7 +76,9 @@ class Queue(LaneLoop):
         self.names: list[dict[int, str]] = [{}]
         self.masks: list[str] = []
         # By identity, with the program beside so that the identity stays its own.
-        self._sites: dict[tuple[int, tuple[int | None, ...], tuple[int, ...]], tuple[Compilable, CallSite]] = {}
+        self._sites: dict[
+            tuple[int, tuple[int | None, ...], tuple[int, ...]], tuple[Program | Subprogram, CallSite]
+        ] = {}
         self._entry_lines: list[str] = []
         self._fill_lines: list[str] = []
         width = self.types.width
@@ -252,7 +258,7 @@ class Queue(LaneLoop):
 
     # Functions
 
-    def call(self, program: Compilable, values: Sequence[Value]) -> list[np.ndarray]:
+    def call(self, program: "Program | Subprogram", values: Sequence[Value]) -> list[np.ndarray]:
         """A scalar program in all lanes; operands of the module are its parameters, which lanes without one of their own share."""
         sources = tuple(value.number if isinstance(value, Operand) else None for value in values)
         regions = {
@@ -274,7 +280,9 @@ class Queue(LaneLoop):
             first += entries(shaped.shape)
         return out
 
-    def _call_site(self, program: Compilable, sources: tuple[int | None, ...], references: tuple[int, ...]) -> CallSite:
+    def _call_site(
+        self, program: "Program | Subprogram", sources: tuple[int | None, ...], references: tuple[int, ...]
+    ) -> CallSite:
         key = id(program), sources, references
         if key not in self._sites:
             part = Part.make(program.code, program.operands, sources, self.periods, references)

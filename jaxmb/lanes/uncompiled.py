@@ -5,7 +5,7 @@ the same; the axes along which they are not follow each other.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,28 +13,12 @@ import numpy as np
 from jax.core import ShapedArray
 from jaxtyping import Array
 
-
-@runtime_checkable
-class Callee(Protocol):
-    """What is called over lanes: a `Program` or a `LoopProgram`."""
-
-    @property
-    def fn(self) -> Callable[..., Sequence[Array]]:
-        """The function by itself."""
-        ...
-
-    @property
-    def operands(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Shapes and types of what it is given."""
-        ...
-
-    @property
-    def results(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Shapes and types of what it returns."""
-        ...
+if TYPE_CHECKING:
+    from .loops import LoopProgram
+    from .program import Program
 
 
-def uncompiled(*operands: Array | np.ndarray, program: Callee, lanes: tuple[int, ...]) -> list[Array]:
+def uncompiled(*operands: Array | np.ndarray, program: "Program | LoopProgram", lanes: tuple[int, ...]) -> list[Array]:
     """The results by the function itself."""
     axes = [varying(lead, lanes) for lead in leads(operands, program)]
     without_ones = [
@@ -58,7 +42,9 @@ def of_some(fn: Callable[..., Any], fixed: Mapping[int, Any], places: Sequence[i
     return of_those
 
 
-def leads(operands: Sequence[Array | np.ndarray | ShapedArray], program: Callee) -> list[tuple[int, ...]]:
+def leads(
+    operands: Sequence[Array | np.ndarray | ShapedArray], program: "Program | LoopProgram"
+) -> list[tuple[int, ...]]:
     """The leading axes of each operand."""
     return [x.shape[: x.ndim - len(s.shape)] for x, s in zip(operands, program.operands, strict=True)]
 
