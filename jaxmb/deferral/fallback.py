@@ -21,7 +21,7 @@ from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, PyTree
 
 from ..foundations import FEWEST, PART, Blank, default_float, quickest_options, shapes_of, where_needed
-from ..lanes import Shaped, Within, entries, latest, missing, registered
+from ..lanes import Shaped, Within, entries, latest, missing, of_some, registered
 from .host import handler, has_own_cpu, own_cpu
 
 # What names stand for, so that no two have one.
@@ -165,18 +165,13 @@ class _Transpose:
     """
 
     work: Fallback
-    linear: tuple[bool, ...]
+    linear: tuple[int, ...]
 
     def __call__(self, *operands: Array) -> list[Array]:
-        count = self.linear.count(False)
-        others, bars = operands[:count], operands[count:]
-
-        def fn(*primals: Array) -> list[Array]:
-            linear, rest = iter(primals), iter(others)
-            return self.work.run(*(next(linear if own else rest) for own in self.linear))
-
-        shapes = (s for s, own in zip(self.work.operands, self.linear, strict=True) if own)
-        return list(jax.linear_transpose(fn, *shapes)(list(bars)))
+        others = [k for k in range(len(self.work.operands)) if k not in self.linear]
+        fn = of_some(self.work.run, dict(zip(others, operands, strict=False)), self.linear)
+        shapes = (self.work.operands[k] for k in self.linear)
+        return list(jax.linear_transpose(fn, *shapes)(list(operands[len(others) :])))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,22 +184,13 @@ class _Tangent:
     """
 
     work: Fallback
-    moving: tuple[bool, ...]
+    moving: tuple[int, ...]
 
     def __call__(self, *operands: Array) -> list[Array]:
-        count = len(self.moving)
-        arrays, dots = operands[:count], operands[count:]
-
-        def fn(*perturbed: Array) -> list[Array]:
-            values = iter(perturbed)
-            arguments = [next(values) if moves else x for x, moves in zip(arrays, self.moving, strict=True)]
-            return [x for x in self.work.run(*arguments) if eqx.is_inexact_array(x)]
-
-        return jax.jvp(fn, _selected(arrays, self.moving), list(dots))[1]
-
-
-def _selected(items: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
-    return [x for x, chosen in zip(items, mask, strict=True) if chosen]
+        count = len(self.work.operands)
+        real = lambda *arguments: [x for x in self.work.run(*arguments) if eqx.is_inexact_array(x)]
+        fn = of_some(real, dict(enumerate(operands[:count])), self.moving)
+        return jax.jvp(fn, [operands[k] for k in self.moving], list(operands[count:]))[1]
 
 
 def _tangents(
@@ -213,47 +199,47 @@ def _tangents(
     """A fallback for the tangents too, beside the other results' where it was not needed."""
     results = fallback_p.bind(*primals, work=work, lanes=lanes)
     first = 1 + len(work.operands)
-    moving = tuple(not isinstance(dot, ad.Zero) for dot in tangents[1:first])
-    real = [jnp.issubdtype(s.dtype, jnp.inexact) for s in work.results]
-    dots = _selected(tangents[1:first], moving)
-    idle = [ad.instantiate_zeros(dot) for dot in _selected(tangents[first:], real)]
+    moving = tuple(k for k, dot in enumerate(tangents[1:first]) if not isinstance(dot, ad.Zero))
+    real = [k for k, s in enumerate(work.results) if jnp.issubdtype(s.dtype, jnp.inexact)]
+    dots = [tangents[1 + k] for k in moving]
+    idle = [ad.instantiate_zeros(tangents[first + k]) for k in real]
     tangent = Fallback(
         _Tangent(work, moving),
         None,
-        (*work.operands, *_selected(work.operands, moving)),
-        tuple(_selected(work.results, real)),
+        (*work.operands, *(work.operands[k] for k in moving)),
+        tuple(work.results[k] for k in real),
         work.wide,
     )
-    bound = iter(fallback_p.bind(*primals[:first], *dots, *idle, work=tangent, lanes=lanes))
-    zeros = (ad.Zero(jax.typeof(x).to_tangent_aval()) for x in results)  # whole numbers have no tangent
-    return results, [next(bound) if is_real else zero for zero, is_real in zip(zeros, real, strict=True)]
+    out = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in results]  # whole numbers have no tangent
+    bound = fallback_p.bind(*primals[:first], *dots, *idle, work=tangent, lanes=lanes)
+    for k, dot in zip(real, bound, strict=True):
+        out[k] = dot
+    return results, out
 
 
 def _transpose(bars: Sequence[Any], *operands: PyTree, work: Fallback, lanes: tuple[int, ...]) -> list[Any]:
     """Of tangents: `with_fallback` of the cotangents, and the other results' where it was not needed."""
     first, needed = 1 + len(work.operands), jnp.asarray(operands[0])
-    linear = [ad.is_undefined_primal(x) for x in operands]
-    linear_arguments = tuple(linear[1:first])
-    others = [x for x, moves in zip(operands[1:first], linear_arguments, strict=True) if not moves]
-    unlike = [s for s, moves in zip(work.operands, linear_arguments, strict=True) if not moves]
+    linear = tuple(k for k, x in enumerate(operands[1:first]) if ad.is_undefined_primal(x))
+    others = [k for k in range(len(work.operands)) if k not in linear]
     zeros = lambda shapes: [jnp.zeros((*lanes, *s.shape), s.dtype) for s in shapes]
     filled = [z if isinstance(b, ad.Zero) else b for b, z in zip(bars, zeros(work.results), strict=True)]
     transpose = Fallback(
-        _Transpose(work, linear_arguments),
+        _Transpose(work, linear),
         None,
-        (*unlike, *work.results),
-        tuple(s for s, m in zip(work.operands, linear_arguments, strict=True) if m),
+        (*(work.operands[k] for k in others), *work.results),
+        tuple(work.operands[k] for k in linear),
         work.wide,
     )
-    cotangents = iter(fallback_p.bind(needed, *others, *filled, *zeros(transpose.results), work=transpose, lanes=lanes))
+    given = (operands[1 + k] for k in others)
+    cotangents = fallback_p.bind(needed, *given, *filled, *zeros(transpose.results), work=transpose, lanes=lanes)
     out: list[Any] = [None] * len(operands)
-    for k, x in enumerate(operands[1:first], 1):
-        if linear[k]:
-            bar = next(cotangents)
-            # An argument that all rows share gets the sum of their cotangents.
-            out[k] = bar if x.aval.ndim == bar.ndim else jnp.sum(bar, axis=tuple(range(len(lanes))))
+    for k, bar in zip(linear, cotangents, strict=True):
+        # An argument that all rows share gets the sum of their cotangents.
+        shared = operands[1 + k].aval.ndim != bar.ndim
+        out[1 + k] = jnp.sum(bar, axis=tuple(range(len(lanes)))) if shared else bar
     for k, bar in enumerate(filled, first):
-        if linear[k]:
+        if ad.is_undefined_primal(operands[k]):
             mask = needed.reshape(*lanes, *(1 for _ in bar.shape[len(lanes) :]))
             # Where the fallback was needed the other result took no part.
             out[k] = jnp.where(mask, 0, bar)

@@ -71,12 +71,13 @@ def handler(
     call = ctypes.CFUNCTYPE(_Address, _Address)(called)
     _LIVE.append(call)
     address = ctypes.cast(call, _Address).value
-    out, flags = Handler(len(operands), len(results)), entries(operands[0].shape)
+    out, flags = Handler(), entries(operands[0].shape)
+    flag_memory = out.open(len(operands), len(results))[0][0]
     # The flags are read by machine code: Python, with its lock, is entered only where one is set.
     out.do("br label %look")
     out.label("look")
     k = out.let("phi i64 [ 0, %called ], [ %next, %none ]")
-    flag = out.let(f"load i8, ptr {out.entry('i8', out.inputs[0], k)}")
+    flag = out.let(f"load i8, ptr {out.entry('i8', flag_memory, k)}")
     out.do(f"br i1 {out.let(f'icmp ne i8 {flag}, 0')}, label %some, label %none")
     out.label("none")
     out.do(f"%next = add nuw nsw i64 {k}, 1")

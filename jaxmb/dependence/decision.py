@@ -102,12 +102,9 @@ def decide(
     combined = jnp.where(independent.chosen[:, None], 0, independent.combined)
     if excluded is not None:
         combined = jnp.where(excluded[:, None], 0, combined)
-    # Numbers without a symmetry, so that no mechanism's symmetry makes the probe's part in the null space vanish or special.
-    probe = jnp.asarray(np.cos(1.0 + 2.0 * np.arange(root.shape[0])), root.dtype)
 
     def next_level(level: _Level) -> _Level:
-        is_first, basis = level.number == 1, level.eliminated.basis
-        free = probe - (basis @ probe) @ basis
+        is_first, free = level.number == 1, generic_direction(level.eliminated.basis)
         length = jnp.linalg.norm(free)
         free = root.T @ jnp.where(length > NO_DIRECTION, free / jnp.where(length > 0, length, 1), 0)
         # The first level follows the motion, where time goes on too; the second one stands still in time.
@@ -146,6 +143,12 @@ def decide(
         combined=combined,
         rate=last.rate,
     )
+
+
+def generic_direction(basis: Float[Array, "m n"]) -> Float[Array, " n"]:
+    """A vector without a symmetry, less its part along orthonormal rows: no mechanism's symmetry makes that vanish or special."""
+    probe = jnp.asarray(np.cos(1.0 + 2.0 * np.arange(basis.shape[1])), basis.dtype)
+    return probe - (basis @ probe) @ basis
 
 
 def _by_layout(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..deferral import with_fallback
+from ..dependence import generic_direction
 from ..linalg import ConstrainedFactor
 from ..system import Nearby, Terms, evaluate_at, position_residual, rows_at, velocity_residual
 
@@ -129,9 +129,7 @@ def away_from_pose(
     Where the second number is zero neither direction leads away.
     """
     v = nearby.state.v
-    # Numbers without a symmetry, lest that of a mechanism make the direction lead along singular poses.
-    probe = jnp.asarray(np.cos(1.0 + 2.0 * np.arange(v.shape[0])), v.dtype)
-    free = factor.root.T @ (probe - (factor.basis @ probe) @ factor.basis)
+    free = factor.root.T @ generic_direction(factor.basis)
     close = factor.remainders < near
     others = jnp.where(close[:, None], 0, factor.basis)
     spacings = []

@@ -18,6 +18,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import AbstractArray
 
+from .check import is_concrete
+
 F = TypeVar("F", bound=Callable[..., Any])
 Test = Callable[[Any], bool]
 
@@ -79,9 +81,7 @@ def _unless_traced(test: Test) -> Test:
     """A test of values that admits what has none yet: tracers, and shapes."""
 
     def admits(value: object) -> bool:
-        if any(isinstance(x, Tracer | jax.ShapeDtypeStruct) for x in jax.tree_util.tree_leaves(value)):
-            return True
-        return bool(np.all(test(np.asarray(value))))
+        return not is_concrete(value) or bool(np.all(test(np.asarray(value))))
 
     return admits
 

@@ -91,9 +91,6 @@ def _jvp_of_all(primals: PyTree, tangents: PyTree) -> tuple[PyTree, PyTree]:
     _, argument_tangents, other = tangents[0]
 
     def both(arguments: tuple[PyTree, ...], otherwise: PyTree) -> PyTree:
-        work = lambda: jax.tree.map(
-            lambda a, b: jnp.where(needed, a, b), eqx.filter_checkpoint(fn)(*arguments), otherwise
-        )
-        return lax.cond(eqxi.unvmap_any(needed), work, lambda: otherwise)
+        return where_any(needed, lambda: eqx.filter_checkpoint(fn)(*arguments), otherwise)
 
     return eqx.filter_jvp(both, (arguments, otherwise), (argument_tangents, other))

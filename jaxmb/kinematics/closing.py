@@ -20,16 +20,14 @@ from ..system import (
     check_rows,
     check_values,
     constraint_jacobian,
-    extent,
     measure,
     position_residual,
     rate_matrix,
     residuals,
-    velocity_residual,
     with_rate,
 )
-from .refinement import REFINED, fixed_rows
-from .shortest_move import ROUNDING, LinearEquations, shortest_move
+from .refinement import REFINED
+from .shortest_move import ROUNDING, consistent_velocities, position_equations, shortest_move
 
 # Rounds, with sizes measured at the start of each, and iterations in each: enough for a rough guess; near the solution the
 # error is squared in each iteration.
@@ -100,7 +98,7 @@ def solve_guess(full: System, guess: Guess) -> Assembly:
     # The first sizes, those at the guess, are for a search: where iterations have missed, their last pose may lie anywhere.
     first, (scale, never, unknown) = (jax.tree.map(lambda x, i=i: x[i], measured) for i in (0, -1))
     mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
-    v, gap = _consistent_velocities(system, guess, q, scale, mass, jacobian)
+    v, gap = consistent_velocities(system, guess, t, q, guess.v, scale, mass, jacobian)
     values = Values.of(system, State(t, q, v, scale), mass, jacobian)
     state = with_rate(full, State(t, q, v, scale), values if mode is None else None)
     sized = Check(system.largest(unknown.astype(float)), 0.0, VANISHES, tuple(system.rows))
@@ -131,17 +129,11 @@ def _closed(system: System, guess: Guess, start: Array, q: Array, scale: Scale) 
 
 def _closing_step(system: System, guess: Guess, start: Array, q: Array, scale: Scale) -> Array:
     """One iteration on position level: the least move in the metric of M, or a part of it where that closes better."""
-    t, fixed, aimed = guess.t, np.array(guess.fixed, int), _aim_rows(system, guess, q)
-    # What is held is an equation like the others, so that redundant and contradicting holds come under the rank rule as well.
-    equations = LinearEquations(
-        mass=system.mass(t, q),
-        jacobian=constraint_jacobian(system, t, q),
-        sizes=scale.row,
-        extra=jnp.concatenate([fixed_rows(system, q, guess.fixed), aimed]),
-        residual=jnp.concatenate([position_residual(system, t, q), (q - start)[fixed], _missing(system, guess, q)]),
-        magnitude=extent(system, q),
-        offset=scale.span,
-        holonomic=system.holonomic,
+    t, aimed = guess.t, _aim_rows(system, guess, q)
+    equations = position_equations(system, t, q, scale, guess.fixed, start)
+    equations = equations._replace(
+        extra=jnp.concatenate([equations.extra, aimed]),
+        residual=jnp.concatenate([equations.residual, _missing(system, guess, q)]),
     )
     move = -shortest_move(system, equations, guess.rank_tol)[0]
     # All lengths at once: a search one after the other would be a loop within the loop.
@@ -170,32 +162,6 @@ def _aim_rows(system: System, guess: Guess, q: Array) -> Array:
         return jnp.zeros((0, system.nv), q.dtype)
     rows = jax.jacfwd(lambda q: _missing(system, guess, q))(q)
     return rows if system.rate is None else rows @ rate_matrix(system.rate, q, system.nv)
-
-
-def _consistent_velocities(
-    system: System, guess: Guess, q: Array, scale: Scale, mass: Array, jacobian: Array
-) -> tuple[Array, Array]:
-    """The velocities that satisfy the constraints, next to the guess in the metric of M, and the smallest remainder of the rows."""
-    extra = jnp.eye(system.nv)[np.array(guess.fixed_velocities, int)]
-    # b, by a function that is evaluated here anyway.
-    offset = velocity_residual(system, guess.t, q, jnp.zeros_like(guess.v))
-
-    def closer(v: Array, _: None) -> tuple[Array, Array]:
-        equations = LinearEquations(
-            mass=mass,
-            jacobian=jacobian,
-            sizes=scale.row,
-            extra=extra,
-            residual=jnp.concatenate([velocity_residual(system, guess.t, q, v), jnp.zeros(extra.shape[0])]),
-            magnitude=v,
-            offset=offset,
-            holonomic=None,
-        )
-        move, gap = shortest_move(system, equations, guess.rank_tol)
-        return v - move, gap
-
-    v, gaps = lax.scan(closer, guess.v, None, length=2)  # the second removes the rounding of the first
-    return v, gaps[-1]
 
 
 def with_driven_turns(system: System, t: Array, q: Array, fixed: tuple[int, ...]) -> Array:

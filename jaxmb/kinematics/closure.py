@@ -122,32 +122,22 @@ class _Reduced(AbstractInertia):
 
 
 class _Force(eqx.Module):
-    system: System
+    """D times forces of the whole system: of (t, q, v, params), or of the inputs too."""
+
+    fn: Callable[..., Array]
     embedding: _Embedding
 
-    def __call__(self, t: Array, q: Array, v: Array, params: PyTree) -> Array:
-        assert self.system.force_fn is not None
+    def __call__(self, t: Array, q: Array, v: Array, params: PyTree, *u: Array | None) -> Array:
         full, speed = self.embedding.motion(t, q, v, params)
-        return self.embedding.reduced_force(t, q, params, self.system.force_fn(t, full, speed, params))
-
-
-class _Resistance(eqx.Module):
-    system: System
-    embedding: _Embedding
-
-    def __call__(self, t: Array, q: Array, v: Array, params: PyTree, u: Array | None) -> Array:
-        assert self.system.resistance_fn is not None
-        full, speed = self.embedding.motion(t, q, v, params)
-        return self.embedding.reduced_force(t, q, params, self.system.resistance_fn(t, full, speed, params, u))
+        return self.embedding.reduced_force(t, q, params, self.fn(t, full, speed, params, *u))
 
 
 class _Actuation(eqx.Module):
-    system: System
+    fn: Callable[..., Array]
     embedding: _Embedding
 
     def __call__(self, t: Array, q: Array, params: PyTree) -> Array:
-        assert self.system.actuation_fn is not None
-        matrix = self.system.actuation_fn(t, self.embedding.position(t, q, params), params)
+        matrix = self.fn(t, self.embedding.position(t, q, params), params)
         return self.embedding.tangent(t, q, params).T @ matrix
 
 
@@ -181,19 +171,20 @@ def reduce(system: System, closure: Closure) -> System:
             "Argument `system` must have velocities that are derivatives of its coordinates, but has a `rate`."
         )
     embedding = _embedding_of(system, closure)
+    reduced = lambda kind, fn: None if fn is None else kind(fn, embedding)
     # Parameters are those that the new system hands over: a second copy within would get no derivatives.
     bare = eqx.tree_at(lambda system: system.params, system, None, is_leaf=lambda x: x is None)
     return System(
         closure.independent,
         inertia=_Reduced(bare, embedding),
-        force=None if system.force_fn is None else _Force(bare, embedding),
+        force=reduced(_Force, system.force_fn),
         constraints=[
             Pfaffian(c.name, _Rows(c.fn, embedding), None if c.parts is None else dict(c.parts))
             for c in system.constraints
             if isinstance(c, Pfaffian)
         ],
-        actuation=None if system.actuation_fn is None else _Actuation(bare, embedding),
-        resistance=None if system.resistance_fn is None else _Resistance(bare, embedding),
+        actuation=reduced(_Actuation, system.actuation_fn),
+        resistance=reduced(_Force, system.resistance_fn),
         params=system.params,
     )
 

@@ -15,21 +15,16 @@ from ..system import (
     State,
     System,
     constraint_jacobian,
-    extent,
     position_residual,
-    rate_matrix,
-    velocity_offset,
     velocity_residual,
 )
-from .shortest_move import LinearEquations, factor_with_fixed, shortest_move
+from .shortest_move import consistent_velocities, factor_with_fixed, fixed_rows, position_equations, shortest_move
 
 if TYPE_CHECKING:
     from .closing import Guess
 
 # With a smallest remainder g of the rows rounding ε of φ leaves ε/g² of v open: below this more than 1e-11.
 REFINED = BESIDE / 2
-# Of velocities the second correction removes the rounding of the first.
-VELOCITY_ITERATIONS = 2
 
 
 @program
@@ -79,41 +74,15 @@ def refined(system: System, guess: "Guess", state: State) -> tuple[Float[Array, 
 
 def _onto(system: System, guess: "Guess", state: State, t: Array, target: Array) -> tuple[Array, Array, Array]:
     """Coordinates and velocities on the constraints near others, held ones with their values there, and the largest φ/Φ that is left."""
-    fixed, fixed_velocities, scale = np.array(guess.fixed, int), np.array(guess.fixed_velocities, int), state.scale
+    scale = state.scale
 
     def closer(q: Array, _: Any) -> tuple[Array, None]:
-        extra = fixed_rows(system, q, guess.fixed)
-        residual = jnp.concatenate([position_residual(system, t, q), (q - target)[fixed]])
-        mass, jacobian, own = system.mass(t, q), constraint_jacobian(system, t, q), extent(system, q)
-        equations = LinearEquations(
-            mass=mass,
-            jacobian=jacobian,
-            sizes=scale.row,
-            extra=extra,
-            residual=residual,
-            magnitude=own,
-            offset=scale.span,
-            holonomic=system.holonomic,
-        )
-        step, _ = shortest_move(system, equations, guess.rank_tol)
-        return system.displaced(q, -step), None
+        equations = position_equations(system, t, q, scale, guess.fixed, target)
+        return system.displaced(q, -shortest_move(system, equations, guess.rank_tol)[0]), None
 
     q = lax.scan(closer, system.normalise(target), None, length=ITERATIONS)[0]
-    extra, v = jnp.eye(system.nv)[fixed_velocities], state.v
-    mass, jacobian, offset = system.mass(t, q), constraint_jacobian(system, t, q), velocity_offset(system, t, q)
-    for _ in range(VELOCITY_ITERATIONS):
-        residual = jnp.concatenate([velocity_residual(system, t, q, v), jnp.zeros(fixed_velocities.shape)])
-        equations = LinearEquations(
-            mass=mass,
-            jacobian=jacobian,
-            sizes=scale.row,
-            extra=extra,
-            residual=residual,
-            magnitude=v,
-            offset=offset,
-            holonomic=None,
-        )
-        v = v - shortest_move(system, equations, guess.rank_tol)[0]
+    mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
+    v, _ = consistent_velocities(system, guess, t, q, state.v, scale, mass, jacobian)
     return q, v, jnp.max(jnp.abs(position_residual(system, t, q)) / scale.span, initial=0)
 
 
@@ -135,9 +104,3 @@ def _on_regular_rows(
     q = system.displaced(q, -shift(q, holonomic, guess.fixed, extra, position_residual(system, t, q)))
     extra, velocities = jnp.eye(system.nv)[np.array(guess.fixed_velocities, int)], guess.fixed_velocities
     return q, v - shift(q, regular, velocities, extra, velocity_residual(system, t, q, v))
-
-
-def fixed_rows(system: System, q: Array, fixed: tuple[int, ...]) -> Array:
-    """The rows (k, nv) of the derivatives of fixed coordinates with respect to the velocities."""
-    rows = jnp.eye(system.nq)[np.array(fixed, int)]
-    return rows if system.rate is None else rows @ rate_matrix(system.rate, q, system.nv)

@@ -1,5 +1,7 @@
 """Which rows act at a state, and how: independent, redundant, or degenerate here and nowhere near."""
 
+import dataclasses
+
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
@@ -79,15 +81,8 @@ def choose_rows(
     # Static: a system without rows has no rank rule in its program.
     if not system.m:
         none = jnp.zeros(0, bool)
-        return Rows(
-            in_use=none,
-            degenerate=none,
-            indeterminate=none,
-            rank=jnp.array(0),
-            choice=choice,
-            unfit=consistent & formulation.unfit(terms, none, jnp.array(0)),
-            contradiction=terms.gamma,
-        )
+        unfit = consistent & formulation.unfit(terms, none, jnp.array(0))
+        return dataclasses.replace(Rows.independent(none, q.dtype), choice=choice, unfit=unfit)
     decision = formulation.decide(terms, Nearby(system, state), consistent)
     # Without the degenerate rows, which are in use all the same: their derivative acts here, and they themselves nearby.
     rank = jnp.sum(decision.in_use)

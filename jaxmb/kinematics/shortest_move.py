@@ -1,13 +1,25 @@
 """The shortest moves that constraints, and coordinates that are fixed, ask for."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array
 
 from ..linalg import ConstrainedFactor, Eliminated, cutoff, independent_factor, inverse_root, regular_metric, row_norms
-from ..system import System
+from ..system import (
+    Scale,
+    System,
+    constraint_jacobian,
+    extent,
+    position_residual,
+    rate_matrix,
+    velocity_residual,
+)
+
+if TYPE_CHECKING:
+    from .closing import Guess
 
 # Residuals below so many units of rounding of the terms they are sums of are rounding: a product and a sum of a few entries each.
 ROUNDING = 8
@@ -35,6 +47,55 @@ class LinearEquations(NamedTuple):
     magnitude: Array
     offset: Array
     holonomic: Array | None
+
+
+def position_equations(
+    system: System, t: Array, q: Array, scale: Scale, fixed: tuple[int, ...], target: Array
+) -> LinearEquations:
+    """Those of moves from a pose onto the constraints, that bring fixed coordinates to their values in `target` (nq,)."""
+    # What is held is an equation like the others, so that redundant and contradicting holds come under the rank rule as well.
+    return LinearEquations(
+        mass=system.mass(t, q),
+        jacobian=constraint_jacobian(system, t, q),
+        sizes=scale.row,
+        extra=fixed_rows(system, q, fixed),
+        residual=jnp.concatenate([position_residual(system, t, q), (q - target)[np.array(fixed, int)]]),
+        magnitude=extent(system, q),
+        offset=scale.span,
+        holonomic=system.holonomic,
+    )
+
+
+def fixed_rows(system: System, q: Array, fixed: tuple[int, ...]) -> Array:
+    """The rows (k, nv) of the derivatives of fixed coordinates with respect to the velocities."""
+    rows = jnp.eye(system.nq)[np.array(fixed, int)]
+    return rows if system.rate is None else rows @ rate_matrix(system.rate, q, system.nv)
+
+
+def consistent_velocities(
+    system: System, guess: "Guess", t: Array, q: Array, v: Array, scale: Scale, mass: Array, jacobian: Array
+) -> tuple[Array, Array]:
+    """The velocities that satisfy the constraints next to others in the metric of M, fixed ones as they are, and the smallest remainder of the rows."""
+    extra = jnp.eye(system.nv)[np.array(guess.fixed_velocities, int)]
+    # b, by a function that is evaluated here anyway.
+    offset = velocity_residual(system, t, q, jnp.zeros_like(v))
+
+    def closer(v: Array, _: None) -> tuple[Array, Array]:
+        equations = LinearEquations(
+            mass=mass,
+            jacobian=jacobian,
+            sizes=scale.row,
+            extra=extra,
+            residual=jnp.concatenate([velocity_residual(system, t, q, v), jnp.zeros(extra.shape[0])]),
+            magnitude=v,
+            offset=offset,
+            holonomic=None,
+        )
+        move, gap = shortest_move(system, equations, guess.rank_tol)
+        return v - move, gap
+
+    v, gaps = lax.scan(closer, v, None, length=2)  # the second removes the rounding of the first
+    return v, gaps[-1]
 
 
 def shortest_move(system: System, equations: LinearEquations, rank_tol: float) -> tuple[Array, Array]:

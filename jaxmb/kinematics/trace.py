@@ -190,7 +190,7 @@ def trace_motion(
     formulation = formulation_at(formulation, system, state)
     full, pose = apply_mode(system, state)
     active, coordinate = release_input(full, input)
-    names = tuple(dict.fromkeys((coordinate, *_names(watch))))
+    names = tuple(dict.fromkeys((coordinate, *watch)))
     fns = [coordinate_of(full, name) for name in names]
     lowest, highest = (-np.inf, np.inf) if between is None else between
     path = TracedMechanism(
@@ -203,19 +203,17 @@ def trace_motion(
         limits=jnp.asarray([lowest, highest], default_float()),
         step=jnp.asarray(step, default_float()),
     )
-    _check_input(path, pose, input)
+    _check_input(path, pose)
     path, pose = strong(path), strong(pose)
     follow = lambda way: _trace(path, pose, jnp.asarray(way, default_float()), max_points)
     # A curve that returns to its start has been followed as a whole; an open one is followed the other way, too.
     ahead, freedom, fits = follow(1.0)
     _check_start(freedom, bool(fits), bool(np.any(np.asarray(pose.v))), input)
     walks = [ahead] if int(ahead.status) == CLOSED else [follow(-1.0)[0], ahead]
-    return _join_walks(system, state, path, names, walks)
+    return _join_walks(state, path, names, walks)
 
 
-def _join_walks(
-    system: System, state: State, path: TracedMechanism, names: tuple[str, ...], walks: list[_Walk]
-) -> MotionCurve:
+def _join_walks(state: State, path: TracedMechanism, names: tuple[str, ...], walks: list[_Walk]) -> MotionCurve:
     """The curve of one walk, or of one back, turned round, and one ahead."""
     cut = [jax.tree.map(lambda x, w=w: np.asarray(x)[: int(w.count) + 1], (w.points, w.happened)) for w in walks]
     ends = [ENDS[int(w.status)] for w in walks]
@@ -245,7 +243,7 @@ def _join_walks(
         ends=(ends[0], ends[-1]),
     )
     events = [
-        _event(system, curve, kind, name, i, path)
+        _event(curve, kind, name, i, path)
         for i in range(len(happened))
         for (kind, name), here in zip(kinds, happened[i], strict=True)
         if here
@@ -253,7 +251,7 @@ def _join_walks(
     return dataclasses.replace(curve, events=tuple(events))
 
 
-def _event(system: System, curve: MotionCurve, kind: str, name: str, index: int, path: TracedMechanism) -> CurveEvent:
+def _event(curve: MotionCurve, kind: str, name: str, index: int, path: TracedMechanism) -> CurveEvent:
     state: State = jax.tree.map(lambda x: x[index], curve.states)
     values = {name: x[index] for name, x in curve.values.items()}
     met = None
@@ -264,14 +262,10 @@ def _event(system: System, curve: MotionCurve, kind: str, name: str, index: int,
     return CurveEvent(kind=kind, name=name, index=index, state=state, values=values, branches=met)
 
 
-def _names(watch: Sequence[str]) -> tuple[str, ...]:
-    return tuple(watch)
-
-
 # Refusals
 
 
-def _check_input(path: TracedMechanism, state: State, input: str) -> None:
+def _check_input(path: TracedMechanism, state: State) -> None:
     value, (low, high) = float(path.read(state.q)[0]), np.asarray(path.limits)
     if not low <= value <= high or low == high:
         raise ValueError(

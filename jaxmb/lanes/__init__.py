@@ -24,5 +24,6 @@ from .program import WRITING as WRITING
 from .scalarise import LARGEST_DERIVATIVE as LARGEST_DERIVATIVE
 from .errors import NotScalarError as NotScalarError
 from .sparsity import sparsity as sparsity
+from .uncompiled import of_some as of_some
 from .vjp import VJPProgram as VJPProgram
 from .within import Within as Within

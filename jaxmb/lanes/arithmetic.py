@@ -31,10 +31,6 @@ def _convert_element_type(reader: "Reader", equation: JaxprEqn, p: Params, x: np
     return x
 
 
-def _rsqrt(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> np.ndarray:
-    return reader.each("reciprocal", reader.each("sqrt", x))
-
-
 def _logistic(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> np.ndarray:
     one = reader.graph.constant(1.0)
     return reader.each("reciprocal", reader.each("add", one, reader.each("exp", reader.each("neg", x))))
@@ -47,22 +43,10 @@ def _sign(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> np.
     return reader.each("select", reader.each("gt", x, zero), number(1.0), negative)
 
 
-def _is_finite(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> np.ndarray:
-    return reader.each("lt", reader.each("abs", x), reader.graph.constant(np.inf))
-
-
 def _lt_to(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """X < y in an order of all numbers, NaN behind all others: searches in sorted tables use it."""
     behind = reader.each("and", reader.each("eq", x, x), reader.each("ne", y, y))
     return reader.each("or", reader.each("lt", x, y), behind)
-
-
-def _le_to(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return reader.each("or", reader.each("le", x, y), reader.each("ne", y, y))
-
-
-def _square(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> np.ndarray:
-    return reader.each("mul", x, x)
 
 
 def _round(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> np.ndarray:
@@ -91,10 +75,6 @@ def _one_minus_square(reader: "Reader", equation: JaxprEqn, p: Params, x: np.nda
     return reader.each("mul", reader.each("add", one, x), reader.each("sub", one, x))
 
 
-def _log2(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> np.ndarray:
-    return reader.each("mul", reader.each("log", x), reader.graph.constant(1 / np.log(2.0)))
-
-
 def _integer_pow(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> np.ndarray:
     # By squares: about 2·log₂ y products.
     power, base, out = abs(p["y"]), x, None
@@ -114,12 +94,6 @@ def _select_n(reader: "Reader", equation: JaxprEqn, p: Params, which: np.ndarray
     for k, case in enumerate(cases[1:], 1):
         out = reader.each("select", reader.each("eq", which, reader.graph.constant(k)), case, out)
     return out
-
-
-def _clamp(
-    reader: "Reader", equation: JaxprEqn, p: Params, low: np.ndarray, x: np.ndarray, high: np.ndarray
-) -> np.ndarray:
-    return reader.each("min", reader.each("max", x, low), high)
 
 
 def divided(reader: "Reader", name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -157,14 +131,6 @@ def _cumsum(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> n
         rows[k] = reader.each("add", rows[k - 1], rows[k])
     out = np.stack(rows[::-1] if p["reverse"] else rows) if rows else x
     return np.moveaxis(out, 0, p["axis"])
-
-
-def _argmax(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> np.ndarray:
-    return _extreme(reader, x, p["axes"][0], "gt")
-
-
-def _argmin(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> np.ndarray:
-    return _extreme(reader, x, p["axes"][0], "lt")
 
 
 def _extreme(reader: "Reader", x: np.ndarray, axis: int, better: str) -> np.ndarray:
@@ -210,22 +176,24 @@ def _inner(reader: "Reader", row: list[int], column: list[int]) -> int:
 # Names of JAX's primitives.
 ARITHMETIC: dict[str, Callable[..., np.ndarray]] = {
     "convert_element_type": _convert_element_type,
-    "rsqrt": _rsqrt,
+    "rsqrt": lambda reader, equation, p, x: reader.each("reciprocal", reader.each("sqrt", x)),
     "logistic": _logistic,
     "sign": _sign,
-    "is_finite": _is_finite,
+    "is_finite": lambda reader, equation, p, x: reader.each("lt", reader.each("abs", x), reader.graph.constant(np.inf)),
     "lt_to": _lt_to,
-    "le_to": _le_to,
-    "square": _square,
+    "le_to": lambda reader, equation, p, x, y: reader.each("or", reader.each("le", x, y), reader.each("ne", y, y)),
+    "square": lambda reader, equation, p, x: reader.each("mul", x, x),
     "round": _round,
     "polynomial": _polynomial,
     "one_minus_square": _one_minus_square,
-    "log2": _log2,
+    "log2": lambda reader, equation, p, x: reader.each(
+        "mul", reader.each("log", x), reader.graph.constant(1 / np.log(2))
+    ),
     "integer_pow": _integer_pow,
     "select_n": _select_n,
-    "clamp": _clamp,
+    "clamp": lambda reader, equation, p, low, x, high: reader.each("min", reader.each("max", x, low), high),
     "cumsum": _cumsum,
-    "argmax": _argmax,
-    "argmin": _argmin,
+    "argmax": lambda reader, equation, p, x: _extreme(reader, x, p["axes"][0], "gt"),
+    "argmin": lambda reader, equation, p, x: _extreme(reader, x, p["axes"][0], "lt"),
     "dot_general": _dot_general,
 }

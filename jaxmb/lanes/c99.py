@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from jax.typing import DTypeLike
 
-from .code import Compilable, entries
+from .code import Subprogram, entries
 from .graph import CONSTANT
 from .operations import OPERATIONS
+from .program import Program
 
 # A number of a table: the nearest one beyond its ends, the first one for NaN.
 LOOKUP = """static {real} lookup({real} which, const {real} *table, int count)
@@ -46,7 +47,7 @@ class CTypes:
 
 
 def c_function(
-    name: str, program: Compilable, dtype: DTypeLike, operands: Sequence[str], results: Sequence[str]
+    name: str, program: Program | Subprogram, dtype: DTypeLike, operands: Sequence[str], results: Sequence[str]
 ) -> str:
     """A static function of C that writes the results of a program from its operands; it calls nothing but functions of math.h and `lookup`.
 
@@ -65,7 +66,9 @@ def c_function(
 class _Text:
     """The text of `c_function`."""
 
-    def __init__(self, program: Compilable, types: CTypes, operands: Sequence[str], results: Sequence[str]) -> None:
+    def __init__(
+        self, program: Program | Subprogram, types: CTypes, operands: Sequence[str], results: Sequence[str]
+    ) -> None:
         self.program, self.types, self.results = program, types, results
         self.code, self.graph = program.code, program.code.graph
         self.operands = operands

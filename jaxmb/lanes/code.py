@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -65,39 +64,9 @@ class Code:
         return Code(graph, self.leaves, tuple(border)), Code(graph, varying, self.outputs)
 
 
-@runtime_checkable
-class Compilable(Protocol):
-    """What calls are compiled of: a `Program`, or a `Subprogram` of one."""
-
-    @property
-    def code(self) -> Code:
-        """Its operations."""
-        ...
-
-    @property
-    def operands(self) -> tuple[Shaped, ...]:
-        """Shapes and types of what it is given."""
-        ...
-
-    @property
-    def results(self) -> tuple[Shaped, ...]:
-        """Shapes and types of what it returns."""
-        ...
-
-    @property
-    def thorough(self) -> bool:
-        """Whether it is compiled well even if it is large."""
-        ...
-
-    @property
-    def brief(self) -> bool:
-        """Whether it is rather compiled soon than well."""
-        ...
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Subprogram:
-    """Part of a program, see `Compilable`.
+    """Part of a program, which is compiled by itself.
 
     Attributes:
         code: its operations.

@@ -6,10 +6,9 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
 
-from .code import entries
 from .graph import OperationGraph
 from .jaxpr import shaped
-from .reverse import DifferentiatingReader, LinearSolve, Nodes, OwnDerivative, Sweep, flat
+from .reverse import DifferentiatingReader, LinearSolve, Nodes, OwnDerivative, Sweep, flat, shaped_like
 from .scalarise import LARGEST
 
 
@@ -37,9 +36,7 @@ def tangents(
     reader = DifferentiatingReader(graph, largest)
     results = [reader.nodes(x) for x in reader.closed(jaxpr, arguments)]
     sources, moves = flat(arguments[k] for k in dots), flat(dots.values())
-    changes = iter(_Forward(reader, sources).ahead(flat(results), moves))
-    dots_of = lambda x: np.array([next(changes) for _ in range(entries(x.shape))], np.int64).reshape(x.shape)
-    return results, [dots_of(x) for x in results]
+    return results, shaped_like(results, _Forward(reader, sources).ahead(flat(results), moves))
 
 
 class _Forward(Sweep):
@@ -95,7 +92,7 @@ class _Forward(Sweep):
         self.dots |= dict(zip(flat(own.results[k] for k in own.numbers), changes, strict=True))
 
     def _dots(self, x: np.ndarray) -> np.ndarray:
-        return np.array([self._dot(i) for i in flat([x])], np.int64).reshape(x.shape)
+        return shaped_like([x], map(self._dot, flat([x])))[0]
 
     def _over(self, solution: LinearSolve) -> None:
         """Of x = A⁻¹b: ẋ = A⁻¹(ḃ − Ȧ x)."""
@@ -106,10 +103,9 @@ class _Forward(Sweep):
         matrix = [reader.opaque(x) for x in solution.matrix]
         pairs = {k: self.dots[i] for k, i in zip(flat(matrix), flat(solution.matrix), strict=True) if i in self.moving}
         if pairs:
-            product = flat(map(reader.nodes, reader.closed(solution.equations.matvec, [*matrix, *solution.x])))
+            product = flat(map(reader.nodes, reader.closed(solution.matvec, [*matrix, *solution.x])))
             of_matrix = _Forward(reader, list(pairs)).ahead(product, list(pairs.values()))
             changes = [graph.apply("sub", a, b) for a, b in zip(changes, of_matrix, strict=True)]
-        entry = iter(changes)
-        rhs = [np.array([next(entry) for _ in x.flat], np.int64).reshape(x.shape) for x in solution.rhs]
-        solved = flat(map(reader.nodes, reader.closed(solution.equations.solve, [*solution.solving, *rhs])))
+        rhs = shaped_like(solution.rhs, changes)
+        solved = flat(map(reader.nodes, reader.closed(solution.solve, [*solution.solving, *rhs])))
         self.dots |= dict(zip(flat(solution.x), solved, strict=True))

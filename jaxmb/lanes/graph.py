@@ -204,11 +204,9 @@ class OperationGraph:
             x, y = y, x
         if self.is_constant(x):
             return self._times(self.values[x], y)
-        signs = [self._is(i, "neg") for i in (x, y)]
-        if any(signs):
-            x, y = (self.arguments[i][0] if negative else i for i, negative in zip((x, y), signs, strict=True))
-            product = self.apply("mul", x, y)
-            return product if all(signs) else self.apply("neg", product)
+        signless = self._signless("mul", x, y)
+        if signless is not None:
+            return signless
         for i, other in ((x, y), (y, x)):
             factor = self._factor(i)
             if factor is not None:
@@ -256,29 +254,27 @@ class OperationGraph:
             return self._times(share, x)
         if self.is_constant(x) and abs(self.values[x]) in (0.0, 1.0):
             return self._times(self.values[x], self.apply("reciprocal", y))
-        signs = [self._is(i, "neg") for i in (x, y)]
-        if any(signs):
-            x, y = (self.arguments[i][0] if negative else i for i, negative in zip((x, y), signs, strict=True))
-            quotient = self.apply("div", x, y)
-            return quotient if all(signs) else self.apply("neg", quotient)
-        return None
+        return self._signless("div", x, y)
 
-    def _reciprocal(self, x: int) -> int | None:
-        return self.apply("neg", self.apply("reciprocal", self.arguments[x][0])) if self._is(x, "neg") else None
-
-    def _sin(self, x: int) -> int | None:
-        return None if self.library else self._sine_and_cosine(x)[0]
-
-    def _cos(self, x: int) -> int | None:
-        return None if self.library else self._sine_and_cosine(x)[1]
-
-    def _sine_and_cosine(self, x: int) -> tuple[int, int]:
+    def _sine_or_cosine(self, x: int, which: int) -> int | None:
+        if self.library:
+            return None
         if x not in self.angles:
             self.angles[x] = sincos(self, x)
-        return self.angles[x]
+        return self.angles[x][which]
 
-    def _abs(self, x: int) -> int | None:
-        return self.apply("abs", self.arguments[x][0]) if self._is(x, "neg") else None
+    def _signless(self, operation: str, *arguments: int) -> int | None:
+        """A product or quotient with the signs of its arguments drawn out; None where there are none."""
+        signs = [self._is(i, "neg") for i in arguments]
+        if not any(signs):
+            return None
+        bare = (self.arguments[i][0] if negative else i for i, negative in zip(arguments, signs, strict=True))
+        out = self.apply(operation, *bare)
+        return self.apply("neg", out) if sum(signs) % 2 else out
+
+    def _without(self, i: int, operation: str) -> int | None:
+        """Of what an operation makes its argument; None of anything else."""
+        return self.arguments[i][0] if self._is(i, operation) else None
 
     def _select(self, p: int, x: int, y: int) -> int | None:
         if self.is_constant(p):
@@ -308,12 +304,6 @@ class OperationGraph:
             return self._node("lookup", (i, *(self._node("stored", (x,), k) for k, x in enumerate(table))))
         return None
 
-    def _and(self, x: int, y: int) -> int | None:
-        return self._of_truths("and", x, y, True)
-
-    def _or(self, x: int, y: int) -> int | None:
-        return self._of_truths("or", x, y, False)
-
     def _of_truths(self, operation: str, x: int, y: int, neutral: bool) -> int:
         if x == y:
             return x
@@ -321,21 +311,6 @@ class OperationGraph:
             if self.is_constant(i):
                 return other if self.values[i] is neutral else i
         return self._node(operation, (min(x, y), max(x, y)))
-
-    def _not(self, x: int) -> int | None:
-        return self.arguments[x][0] if self._is(x, "not") else None
-
-    def _ge(self, x: int, y: int) -> int | None:
-        return self.arguments[x][0] if self._is(x, "to_number") and self._number_is(y, 1.0) else None
-
-    def _ne(self, x: int, y: int) -> int | None:
-        return self.arguments[x][0] if self._is(x, "to_number") and self._number_is(y, 0.0) else None
-
-    def _max(self, x: int, y: int) -> int | None:
-        return self._of_order(x, y, -np.inf)
-
-    def _min(self, x: int, y: int) -> int | None:
-        return self._of_order(x, y, np.inf)
 
     def _of_order(self, x: int, y: int, neutral: float) -> int | None:
         if x == y:
@@ -425,17 +400,17 @@ _SIMPLIFICATIONS: dict[str, Callable[..., int | None]] = {
     "mul": OperationGraph._mul,
     "neg": OperationGraph._neg,
     "div": OperationGraph._div,
-    "reciprocal": OperationGraph._reciprocal,
-    "sin": OperationGraph._sin,
-    "cos": OperationGraph._cos,
-    "abs": OperationGraph._abs,
+    "reciprocal": lambda graph, x: graph._signless("reciprocal", x),
+    "sin": lambda graph, x: graph._sine_or_cosine(x, 0),
+    "cos": lambda graph, x: graph._sine_or_cosine(x, 1),
+    "abs": lambda graph, x: graph.apply("abs", graph.arguments[x][0]) if graph._is(x, "neg") else None,
     "select": OperationGraph._select,
     "lookup": OperationGraph._lookup,
-    "and": OperationGraph._and,
-    "or": OperationGraph._or,
-    "not": OperationGraph._not,
-    "ge": OperationGraph._ge,
-    "ne": OperationGraph._ne,
-    "max": OperationGraph._max,
-    "min": OperationGraph._min,
+    "and": lambda graph, x, y: graph._of_truths("and", x, y, True),
+    "or": lambda graph, x, y: graph._of_truths("or", x, y, False),
+    "not": lambda graph, x: graph._without(x, "not"),
+    "ge": lambda graph, x, y: graph._without(x, "to_number") if graph._number_is(y, 1.0) else None,
+    "ne": lambda graph, x, y: graph._without(x, "to_number") if graph._number_is(y, 0.0) else None,
+    "max": lambda graph, x, y: graph._of_order(x, y, -np.inf),
+    "min": lambda graph, x, y: graph._of_order(x, y, np.inf),
 }

@@ -29,42 +29,6 @@ def _empty(reader: "Reader", equation: JaxprEqn, p: Params) -> np.ndarray:
     return reader.lifted(np.zeros(out.shape, out.dtype))
 
 
-def _reshape(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> np.ndarray:
-    return x.reshape(p["new_sizes"])
-
-
-def _squeeze(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> np.ndarray:
-    return x.reshape(shaped(equation.outvars[0]).shape)
-
-
-def _transpose(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> np.ndarray:
-    return x.transpose(p["permutation"])
-
-
-def _rev(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> np.ndarray:
-    return np.flip(x, p["dimensions"])
-
-
-def _concatenate(reader: "Reader", equation: JaxprEqn, p: Params, *parts: np.ndarray) -> np.ndarray:
-    return np.concatenate(parts, p["dimension"])
-
-
-def _stack(reader: "Reader", equation: JaxprEqn, p: Params, *parts: np.ndarray) -> np.ndarray:
-    return np.stack(parts, p["axis"])
-
-
-def _unstack(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> list[np.ndarray]:
-    return [np.asarray(row) for row in np.moveaxis(x, p["axis"], 0)]
-
-
-def _tile(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> np.ndarray:
-    return np.tile(x, p["reps"])
-
-
-def _split(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> list[np.ndarray]:
-    return np.split(x, np.cumsum(p["sizes"])[:-1], p["axis"])
-
-
 def _slice(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray) -> np.ndarray:
     strides = p["strides"] or [1] * x.ndim
     return x[tuple(map(slice, p["start_indices"], p["limit_indices"], strides))]
@@ -173,18 +137,7 @@ def _fill(reader: "Reader", equation: JaxprEqn, p: Params) -> int:
 def _scatter(
     reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray, indices: np.ndarray, new: np.ndarray
 ) -> np.ndarray:
-    return _scattered(reader, p, x, indices, new, lambda old, value: value)
-
-
-def _scatter_add(
-    reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarray, indices: np.ndarray, new: np.ndarray
-) -> np.ndarray:
-    return _scattered(reader, p, x, indices, new, lambda old, value: reader.graph.apply("add", old, value))
-
-
-def _scattered(
-    reader: "Reader", p: Params, x: np.ndarray, indices: np.ndarray, new: np.ndarray, merge: Callable[[int, int], int]
-) -> np.ndarray:
+    adds = equation.primitive.name != "scatter"
     numbers, first = p["dimension_numbers"], reader.indices(indices, "scatter")
     out = x.copy()
     window = list(numbers.update_window_dims)
@@ -205,7 +158,8 @@ def _scattered(
                 continue
             start = inside
         start[free] += np.array([source[d] for d in window], np.int64)
-        out[tuple(start)] = merge(int(out[tuple(start)]), int(new[source]))
+        place, value = tuple(start), int(new[source])
+        out[place] = reader.graph.apply("add", int(out[place]), value) if adds else value
     return out
 
 
@@ -214,16 +168,16 @@ INDEXING: dict[str, Callable[..., np.ndarray | list[np.ndarray]]] = {
     "iota": _iota,
     "empty": _empty,
     "empty2": _empty,
-    "reshape": _reshape,
-    "squeeze": _squeeze,
-    "expand_dims": _squeeze,
-    "transpose": _transpose,
-    "rev": _rev,
-    "concatenate": _concatenate,
-    "stack": _stack,
-    "unstack": _unstack,
-    "tile": _tile,
-    "split": _split,
+    "reshape": lambda reader, equation, p, x: x.reshape(p["new_sizes"]),
+    "squeeze": lambda reader, equation, p, x: x.reshape(shaped(equation.outvars[0]).shape),
+    "expand_dims": lambda reader, equation, p, x: x.reshape(shaped(equation.outvars[0]).shape),
+    "transpose": lambda reader, equation, p, x: x.transpose(p["permutation"]),
+    "rev": lambda reader, equation, p, x: np.flip(x, p["dimensions"]),
+    "concatenate": lambda reader, equation, p, *parts: np.concatenate(parts, p["dimension"]),
+    "stack": lambda reader, equation, p, *parts: np.stack(parts, p["axis"]),
+    "unstack": lambda reader, equation, p, x: list(map(np.asarray, np.moveaxis(x, p["axis"], 0))),
+    "tile": lambda reader, equation, p, x: np.tile(x, p["reps"]),
+    "split": lambda reader, equation, p, x: np.split(x, np.cumsum(p["sizes"])[:-1], p["axis"]),
     "slice": _slice,
     "broadcast_in_dim": _broadcast_in_dim,
     "pad": _pad,
@@ -231,6 +185,6 @@ INDEXING: dict[str, Callable[..., np.ndarray | list[np.ndarray]]] = {
     "dynamic_update_slice": _dynamic_update_slice,
     "gather": _gather,
     "scatter": _scatter,
-    "scatter_add": _scatter_add,
-    "scatter-add": _scatter_add,
+    "scatter_add": _scatter,
+    "scatter-add": _scatter,
 }

@@ -59,12 +59,12 @@ def body(equation: JaxprEqn) -> ClosedJaxpr | Jaxpr | None:
     return params[_CALLS[name]] if name in _CALLS else None
 
 
-def has_branches(program: ClosedJaxpr | Jaxpr) -> bool:
-    """Whether there is a `cond` in a program, or in one that an equation of it holds."""
+def contains(program: ClosedJaxpr | Jaxpr, *names: str) -> bool:
+    """Whether there is an equation of one of these names in a program, or in one that an equation of it holds."""
     for equation in opened(program)[0].eqns:
         params = [x for value in equation.params.values() for x in (value if isinstance(value, tuple) else (value,))]
         inner = [x for x in (body(equation), *params) if isinstance(x, (ClosedJaxpr, Jaxpr))]
-        if equation.primitive.name == "cond" or any(map(has_branches, inner)):
+        if equation.primitive.name in names or any(contains(x, *names) for x in inner):
             return True
     return False
 

@@ -17,6 +17,7 @@ from .jaxpr import Params, pruned, shaped
 from .program import Program, is_number
 from .reverse import DifferentiatingReader
 from .scalarise import EQUATIONS
+from .uncompiled import of_some
 
 if TYPE_CHECKING:
     from .scalarise import Reader, Value
@@ -41,7 +42,7 @@ jvp_p.multiple_results = True
 def _by_jax(*operands: ArrayLike, program: Program, moving: tuple[int, ...]) -> list[Array]:
     count = len(program.operands)
     own, dots = operands[:count], operands[count:]
-    move = lambda *xs: program.fn(*(dict(zip(moving, xs, strict=True)).get(k, x) for k, x in enumerate(own)))
+    move = of_some(program.fn, dict(enumerate(own)), moving)
     values, changes = jax.jvp(move, tuple(own[k] for k in moving), tuple(dots))
     return [*values, *(changes[k] for k in _numbers(program))]
 

@@ -11,10 +11,10 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from .code import Compilable, Shaped, entries
+from .code import Shaped, Subprogram, entries
 from .control_flow import cond, scan
 from .errors import NotScalarError
-from .jaxpr import body, is_literal, opened, pruned, scan_counts, shaped
+from .jaxpr import body, contains, is_literal, opened, pruned, scan_counts, shaped
 from .module import LaneLoop, Period
 from .program import Program, lanes_p
 from .queue import LONG, Operand, Queue, ResultRows
@@ -32,7 +32,7 @@ def uncalled(program: Program) -> Callable[..., list[Array]]:
     return program.fn
 
 
-def compiled(program: Compilable) -> Callable[..., list[Array]]:
+def compiled(program: Program | Subprogram) -> Callable[..., list[Array]]:
     """A call that is compiled."""
     return lambda *operands: lanes_p.bind(*operands, program=program, lanes=())
 
@@ -158,7 +158,7 @@ class _Writer(Reader):
     def _branch(self, equation: JaxprEqn, which: np.ndarray, *operands: Value) -> Sequence[Value]:
         """A choice: by jumps where branches call programs, else by selecting numbers."""
         branches = equation.params["branches"]
-        if self.constants(which) is not None or not any(map(_calls, branches)):
+        if self.constants(which) is not None or not any(contains(x, "scalar_program", "while") for x in branches):
             return cond(self, equation, equation.params, which, *operands)
         if len(branches) > 2:
             raise NotScalarError("it has a choice of more than two branches with calls")
@@ -339,20 +339,6 @@ class _Writer(Reader):
             module.each(size, lambda e: module.store_result(output.number, job, e, x))
 
         module.each_where(module.operate(module.types, "and", [module.masks[-1], fresh]), one)
-
-
-def _calls(program: ClosedJaxpr | Jaxpr) -> bool:
-    """Whether a program calls others, or has loops."""
-    for equation in opened(program)[0].eqns:
-        if equation.primitive.name in ("scalar_program", "while"):
-            return True
-        inner = body(equation)
-        if inner is None and equation.primitive.name == "scan":
-            inner = equation.params["jaxpr"]
-        parts = equation.params["branches"] if equation.primitive.name == "cond" else [inner]
-        if any(part is not None and _calls(part) for part in parts):
-            return True
-    return False
 
 
 def _is_write_only(program: Jaxpr, argument: int, result: int) -> bool:

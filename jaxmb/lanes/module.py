@@ -67,12 +67,6 @@ class Part:
         slots = numbered(leaf for leaf in leaves if leaf[0] not in references)
         return cls(varying=varying, shared=shared, sources=tuple(sources), slots=slots, references=tuple(references))
 
-    @property
-    def used(self) -> set[int]:
-        """The operands of the module that are read."""
-        sources = {self.sources[operand] for operand, _ in (*self.slots, *self.shared.inputs)}
-        return {source for source in sources if source is not None}
-
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
@@ -138,20 +132,14 @@ class CallSite:
 
 
 class Handler(FunctionText):
-    """A function that XLA calls.
+    """A function that XLA calls."""
 
-    Args:
-        operands: how many are passed.
-        results: how many there are.
-    """
-
-    def __init__(self, operands: int, results: int):
+    def __init__(self) -> None:
         super().__init__()
         self.units: list[Unit] = []
-        self.inputs, self.outs = self.open(operands, results)
 
     def open(self, operands: int, results: int) -> tuple[list[str], list[str]]:
-        """Memory of the numbers of operands and results."""
+        """Memory of the numbers of so many operands and results."""
         self._answer_query()
         return self._buffers(interface().arguments, operands), self._buffers(interface().results, results)
 
@@ -191,7 +179,10 @@ class LaneLoop(Handler):
         operands: shapes and types of one lane's operands.
         results: likewise.
         periods: see `Period`, of each operand.
-        used: the operands that are read; XLA passes no others.
+
+    Attributes:
+        read: the operands that are read so far; XLA passes no others.
+        ins, outs: the names of their memory, and of that of the results.
     """
 
     def __init__(
@@ -202,12 +193,23 @@ class LaneLoop(Handler):
         operands: Sequence[Shaped],
         results: Sequence[Shaped],
         periods: Sequence[Period],
-        used: Sequence[int],
     ):
-        super().__init__(len(used), len(results))
+        super().__init__()
         self.types, self.one, self.lanes = Types(dtype, width), Types(dtype, 1), lanes
-        self.operands, self.results, self.periods, self.used = operands, results, periods, tuple(used)
-        self.ins = dict(zip(self.used, self.inputs, strict=True))
+        self.operands, self.results, self.periods = operands, results, periods
+        self.ins = [f"%in{k}" for k in range(len(operands))]
+        self.outs = [f"%out{k}" for k in range(len(results))]
+        self.read: set[int] = set()
+
+    @property
+    def used(self) -> list[int]:
+        """The operands that are read."""
+        return sorted(self.read)
+
+    def operand(self, operand: int, index: str) -> str:
+        """One number of an operand, by its place among those of all runs."""
+        self.read.add(operand)
+        return self.number(self.operands[operand], self.ins[operand], index)
 
     def allocate(self, types: Types, count: int) -> str:
         """Memory for so many numbers."""
@@ -240,7 +242,7 @@ class LaneLoop(Handler):
         inputs, shared = self.allocate(self.one, len(slots)), self.allocate(self.one, len(part.shared.outputs))
 
         def read(source: int, entry: int, first: int, k: str) -> None:
-            x = self.number(self.operands[source], self.ins[source], self.offset(entry, k))
+            x = self.operand(source, self.offset(entry, k))
             self.store(self.one, x, inputs, self.offset(first, k))
 
         for operand, entry, first, count in runs(slots):
@@ -282,13 +284,12 @@ class LaneLoop(Handler):
 
     def gathered(self, numbers: list[str], operand: int, entry: int | str) -> str:
         """An entry of an operand in some lanes, side by side."""
-        shaped, base = self.operands[operand], self.ins[operand]
         if self.periods[operand] is None:
-            return self.splat(self.types, self.number(shaped, base, str(entry)))
-        size, out = entries(shaped.shape), "poison"
+            return self.splat(self.types, self.operand(operand, str(entry)))
+        size, out = entries(self.operands[operand].shape), "poison"
         for k, lane in enumerate(self.repeated(operand, lane) for lane in numbers):
             index = self.let(f"add nuw nsw i64 {self.let(f'mul nuw nsw i64 {lane}, {size}')}, {entry}")
-            x = self.number(shaped, base, index)
+            x = self.operand(operand, index)
             out = (
                 x
                 if self.types.width == 1

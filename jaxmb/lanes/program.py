@@ -3,7 +3,7 @@
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +19,17 @@ from .code import Code, Shaped, Subprogram, entries, precision
 from .elementwise import by_numbers
 from .errors import NotScalarError
 from .graph import OperationGraph
-from .jaxpr import has_branches, jaxpr_as_fun, pruned
+from .jaxpr import contains, jaxpr_as_fun, pruned
 from .jit import missing, registered
 from .module import LaneLoop, Period
 from .queue import Operand, Queue
 from .scalarise import LARGEST, LARGEST_BRIEF, LARGEST_DERIVATIVE, scalarise
 from .transpose import transposed
-from .uncompiled import Callee, leads, uncompiled, varying
+from .uncompiled import leads, of_some, uncompiled, varying
 from .within import Within
+
+if TYPE_CHECKING:
+    from .loops import LoopProgram
 
 Write = Callable[[OperationGraph, list[np.ndarray]], list[np.ndarray]]
 
@@ -52,6 +55,8 @@ class Program:
         NotScalarError: if the function cannot be one, with the reason.
     """
 
+    numbered = False  # whether its function is made of the operations of its code
+
     def __init__(
         self,
         jaxpr: ClosedJaxpr,
@@ -63,7 +68,6 @@ class Program:
         library: bool = False,
     ):
         self.jaxpr, self.linear, self.thorough, self.exact, self.brief = jaxpr, linear, thorough, exact, brief
-        self.numbered = False
         self.operands, self.results = shapes_of(jaxpr.in_avals), shapes_of(jaxpr.out_avals)
         self.write(lambda graph, nodes: scalarise(graph, pruned(jaxpr), nodes, largest), library)
 
@@ -165,7 +169,7 @@ class Program:
 
         def fn(*operands: Array) -> Sequence[Array]:
             primals, tangents = operands[: len(shapes)], operands[len(shapes) :]
-            move = lambda *xs: self.fn(*(dict(zip(indices, xs, strict=True)).get(k, x) for k, x in enumerate(primals)))
+            move = of_some(self.fn, dict(enumerate(primals)), indices)
             changes = jax.jvp(move, tuple(primals[k] for k in indices), tuple(tangents))[1]
             return [changes[k] for k in numbers]
 
@@ -194,13 +198,13 @@ class TransposedProgram(Program):
         self.of_linear, linear = program, program.linear
         others = [k for k in range(len(program.operands)) if k not in linear]
         self.others, self.linear = others, tuple(range(len(others), len(others) + len(program.results)))
-        self.thorough, self.exact, self.brief, self.numbered = False, program.exact, program.brief, False
+        self.thorough, self.exact, self.brief = False, program.exact, program.brief
         self.operands = (*(program.operands[k] for k in others), *program.results)
         self.results = tuple(program.operands[k] for k in linear)
 
         def write(graph: OperationGraph, nodes: list[np.ndarray]) -> list[np.ndarray]:
             # A branch that is not taken may have no derivative: JAX goes back over none but the other, operations over both.
-            if has_branches(program.jaxpr):
+            if contains(program.jaxpr, "cond"):
                 return scalarise(graph, pruned(self.jaxpr), nodes, LARGEST_DERIVATIVE)
             fixed = {k: _numbers(graph, x) for k, x in zip(others, nodes, strict=False)}
             bars = [int(i) for x in nodes[len(others) :] for i in np.ravel(x)]
@@ -219,11 +223,9 @@ class TransposedProgram(Program):
         program, others, linear = self.of_linear, self.others, self.of_linear.linear
 
         def back(*operands: Array) -> list[Array]:
-            fixed, cotangents = dict(zip(others, operands[: len(others)], strict=True)), operands[len(others) :]
-            of_linear = lambda *xs: program.fn(
-                *((fixed | dict(zip(linear, xs, strict=True)))[k] for k in range(len(program.operands)))
-            )
-            return list(jax.linear_transpose(of_linear, *(program.operands[k] for k in linear))(list(cotangents)))
+            of_linear = of_some(program.fn, dict(zip(others, operands, strict=False)), linear)
+            cotangents = list(operands[len(others) :])
+            return list(jax.linear_transpose(of_linear, *(program.operands[k] for k in linear))(cotangents))
 
         with WRITING:
             return jax.make_jaxpr(back)(*self.operands)
@@ -262,33 +264,6 @@ def _graph_of(
     return graph, {copies[i]: leaf for i, leaf in leaves.items() if i in copies}, [copies[i] for i in nodes]
 
 
-@runtime_checkable
-class CompiledProgram(Callee, Protocol):
-    """What the primitive calls: a `Program` or a `LoopProgram`."""
-
-    @property
-    def thorough(self) -> bool:
-        """See `Program`."""
-        ...
-
-    @property
-    def by_numbers(self) -> Callee:
-        """The same by operations on single numbers."""
-        ...
-
-    def module(self, periods: Sequence[Period], lanes: int) -> LaneLoop:
-        """What is compiled for so many lanes."""
-        ...
-
-    def reads(self, operand: int) -> bool:
-        """Whether its results may depend on an operand."""
-        ...
-
-    def tangent(self, moving: tuple[bool, ...]) -> Program | None:
-        """The program of its tangents; None if there is none."""
-        ...
-
-
 # The primitive. Operands may have leading axes: all of `lanes` or the last of them, of which some have length one. Along those, and along
 # the others, they are the same; the axes along which they are not follow each other.
 
@@ -297,21 +272,23 @@ lanes_p.multiple_results = True
 
 
 @lanes_p.def_impl
-def _run(*operands: ArrayLike, program: CompiledProgram, lanes: tuple[int, ...]) -> list[Array]:
+def _run(*operands: ArrayLike, program: "Program | LoopProgram", lanes: tuple[int, ...]) -> list[Array]:
     return _jitted(*operands, program=program, lanes=lanes)
 
 
 @functools.partial(jax.jit, static_argnames=("program", "lanes"))
-def _jitted(*operands: ArrayLike, program: CompiledProgram, lanes: tuple[int, ...]) -> list[Array]:
+def _jitted(*operands: ArrayLike, program: "Program | LoopProgram", lanes: tuple[int, ...]) -> list[Array]:
     return lanes_p.bind(*operands, program=program, lanes=lanes)
 
 
 @lanes_p.def_abstract_eval
-def _shapes(*operands: ShapedArray, program: Callee | Subprogram, lanes: tuple[int, ...]) -> list[ShapedArray]:
+def _shapes(
+    *operands: ShapedArray, program: "Program | LoopProgram | Subprogram", lanes: tuple[int, ...]
+) -> list[ShapedArray]:
     return [ShapedArray((*lanes, *s.shape), s.dtype) for s in program.results]
 
 
-def _uncompiled(*operands: Array | np.ndarray, program: CompiledProgram, lanes: tuple[int, ...]) -> list[Array]:
+def _uncompiled(*operands: Array | np.ndarray, program: "Program | LoopProgram", lanes: tuple[int, ...]) -> list[Array]:
     """By operations on single numbers where compiled code was requested, which compilers of other devices fuse; else by the function itself."""
     return uncompiled(*operands, program=program.by_numbers if program.thorough else program, lanes=lanes)
 
@@ -325,7 +302,7 @@ def _repeated(lead: tuple[int, ...], lanes: tuple[int, ...]) -> tuple[int, int] 
 
 
 def _compiled_lowering(
-    context: mlir.LoweringRuleContext, *operands: object, program: CompiledProgram, lanes: tuple[int, ...]
+    context: mlir.LoweringRuleContext, *operands: object, program: "Program | LoopProgram", lanes: tuple[int, ...]
 ) -> Sequence[Any]:
     """By compiled code; what is exported must run elsewhere and is left to XLA."""
     if (
@@ -348,7 +325,11 @@ mlir.register_lowering(lanes_p, _compiled_lowering, platform="cpu")
 
 
 def _batch(
-    operands: Sequence[ArrayLike], axes: Sequence[int | None], *, program: CompiledProgram, lanes: tuple[int, ...]
+    operands: Sequence[ArrayLike],
+    axes: Sequence[int | None],
+    *,
+    program: "Program | LoopProgram",
+    lanes: tuple[int, ...],
 ) -> tuple[list[Array], list[int]]:
     size = next(jnp.shape(x)[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
     out = []
@@ -376,7 +357,7 @@ def _jvp(
     primals: Sequence[ArrayLike],
     tangents: Sequence[ArrayLike | ad.Zero],
     *,
-    program: CompiledProgram,
+    program: "Program | LoopProgram",
     lanes: tuple[int, ...],
 ) -> tuple[list[Array], list[ArrayLike | ad.Zero]]:
     results = lanes_p.bind(*primals, program=program, lanes=lanes)
@@ -387,11 +368,13 @@ def _jvp(
     )
     if not any(moving) or not any(map(is_number, results)):
         return results, [_no_tangent(x) for x in results]
-    directions = [t for t, moves in zip(tangents, moving, strict=True) if moves]
+    places = [k for k, moves in enumerate(moving) if moves]
+    directions = [tangents[k] for k in places]
     tangent = program.tangent(moving)
-    if tangent is None:
-        fn = _of_some_operands(primals, moving, program, lanes)
-        every = jax.jvp(fn, _selected(primals, moving), tuple(directions))[1]
+    if tangent is None:  # by JAX
+        fn = functools.partial(uncompiled, program=program, lanes=lanes)
+        move = of_some(fn, dict(enumerate(primals)), places)
+        every = jax.jvp(move, tuple(primals[k] for k in places), tuple(directions))[1]
         return results, [t if is_number(x) else _no_tangent(x) for x, t in zip(results, every, strict=True)]
     changes = iter(_without_zeros(lanes_p.bind(*primals, *directions, program=tangent, lanes=lanes), tangent))
     return results, [next(changes) if is_number(x) else _no_tangent(x) for x in results]
@@ -401,23 +384,6 @@ def _without_zeros(results: Sequence[Array], program: Program) -> list[Array | a
     """Results, without those that are zero whatever the arguments."""
     zero = (k is not None and not np.any(k) for k in program.constants)
     return [_no_tangent(x) if is_zero else x for x, is_zero in zip(results, zero, strict=True)]
-
-
-def _selected(operands: Sequence[ArrayLike], mask: Sequence[bool]) -> tuple[ArrayLike, ...]:
-    return tuple(x for x, selected in zip(operands, mask, strict=True) if selected)
-
-
-def _of_some_operands(
-    operands: Sequence[ArrayLike | ad.UndefinedPrimal], mask: Sequence[bool], program: Callee, lanes: tuple[int, ...]
-) -> Callable[..., list[Array]]:
-    """The function itself over lanes, of some operands, to be differentiated by JAX where its derivative is no scalar program."""
-
-    def fn(*some: ArrayLike) -> list[Array]:
-        own = iter(some)
-        all_operands = (cast(Array, next(own) if selected else x) for x, selected in zip(operands, mask, strict=True))
-        return uncompiled(*all_operands, program=program, lanes=lanes)
-
-    return fn
 
 
 def is_number(x: Array | Shaped) -> bool:
@@ -448,10 +414,10 @@ def _transpose(
     ]
     out: list[ArrayLike | None] = [None] * len(operands)
     back = program.transposed()
-    if back is None:
-        mask = [k in linear for k in range(len(operands))]
+    if back is None:  # by JAX
         shapes = (Shaped(avals[k].shape, avals[k].dtype) for k in linear)
-        shares = jax.linear_transpose(_of_some_operands(operands, mask, program, lanes), *shapes)(bars)
+        fn = functools.partial(uncompiled, program=program, lanes=lanes)
+        shares = jax.linear_transpose(of_some(fn, {k: operands[k] for k in others}, linear), *shapes)(bars)
         for k, share in zip(linear, shares, strict=True):
             out[k] = share
         return out

@@ -15,16 +15,20 @@ A program without a loop goes from work to finish. Memory of a lane is a vector 
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jax.typing import DTypeLike
 
-from .code import Compilable, Shaped, entries
+from .code import Shaped, Subprogram, entries
 from .graph import CONSTANT, INPUT, OperationGraph
 from .jit import width_of
-from .module import EACH, CallSite, Handler, LaneLoop, Part, Period
+from .module import EACH, CallSite, LaneLoop, Part, Period
 from .scalarise import ArrayReference, Value
 from .text import Types
+
+if TYPE_CHECKING:
+    from .program import Program
 
 # Arrays of so many numbers that stand in memory one behind the other are passed to functions where they stand, and copied by loops.
 LONG = 16
@@ -67,14 +71,14 @@ class Queue(LaneLoop):
         # A single lane has its own numbers of all operands of a run, so that its functions are those of several lanes.
         if lanes == 1:
             periods = tuple(EACH if k < own else period for k, period in enumerate(periods))
-        super().__init__(dtype, width_of(dtype, lanes), lanes, operands, results, periods, ())
-        self.ins = {k: f"%in{k}" for k in range(len(operands))}
+        super().__init__(dtype, width_of(dtype, lanes), lanes, operands, results, periods)
         self.graph = OperationGraph(np.dtype(dtype) == np.float32)
         self.names: list[dict[int, str]] = [{}]
         self.masks: list[str] = []
-        self._read: set[int] = set()
         # By identity, with the program beside so that the identity stays its own.
-        self._sites: dict[tuple[int, tuple[int | None, ...], tuple[int, ...]], tuple[Compilable, CallSite]] = {}
+        self._sites: dict[
+            tuple[int, tuple[int | None, ...], tuple[int, ...]], tuple[Program | Subprogram, CallSite]
+        ] = {}
         self._entry_lines: list[str] = []
         self._fill_lines: list[str] = []
         width = self.types.width
@@ -88,10 +92,6 @@ class Queue(LaneLoop):
             self.lane_jobs = [self.load_integer(self.jobs, k) for k in range(width)]
 
     # The text
-
-    def open(self, operands: int, results: int) -> tuple[list[str], list[str]]:
-        """The operands are opened last: only then is it clear which are read."""
-        return [], [f"%out{k}" for k in range(results)]
 
     def write(self, work: Callable[[], Sequence[Value]]) -> None:
         """All of the function; `work` writes what becomes of a run, and returns its results."""
@@ -108,9 +108,9 @@ class Queue(LaneLoop):
         self.do("ret ptr null")
         self.lines[mark:mark] = self._fill_lines
         lines, self.lines = self.lines, []
-        self.used = tuple(sorted(self._read))
-        inputs, outs = Handler.open(self, len(self.used), len(self.results))
-        # The text above has names for them already: the addresses get these by an offset of nothing.
+        # Opened last, as only now is it clear which operands are read. The text above has names for them already: the addresses get these by an
+        # offset of nothing.
+        inputs, outs = self.open(len(self.used), len(self.results))
         for name, x in zip((*(self.ins[k] for k in self.used), *self.outs), (*inputs, *outs), strict=True):
             self.do(f"{name} = getelementptr i8, ptr {x}, i64 0")
         self.lines += self._entry_lines + lines
@@ -210,11 +210,6 @@ class Queue(LaneLoop):
         else:
             self.names[-1][i] = self.operate(types, operation, [self.value(a) for a in graph.arguments[i]])
 
-    def gathered(self, numbers: list[str], operand: int, entry: int | str) -> str:
-        """An entry of an operand in some lanes, side by side."""
-        self._read.add(operand)
-        return super().gathered(numbers, operand, entry)
-
     # Arrays
 
     def nodes(self, value: Value) -> np.ndarray:
@@ -263,7 +258,7 @@ class Queue(LaneLoop):
 
     # Functions
 
-    def call(self, program: Compilable, values: Sequence[Value]) -> list[np.ndarray]:
+    def call(self, program: "Program | Subprogram", values: Sequence[Value]) -> list[np.ndarray]:
         """A scalar program in all lanes; operands of the module are its parameters, which lanes without one of their own share."""
         sources = tuple(value.number if isinstance(value, Operand) else None for value in values)
         regions = {
@@ -285,11 +280,12 @@ class Queue(LaneLoop):
             first += entries(shaped.shape)
         return out
 
-    def _call_site(self, program: Compilable, sources: tuple[int | None, ...], references: tuple[int, ...]) -> CallSite:
+    def _call_site(
+        self, program: "Program | Subprogram", sources: tuple[int | None, ...], references: tuple[int, ...]
+    ) -> CallSite:
         key = id(program), sources, references
         if key not in self._sites:
             part = Part.make(program.code, program.operands, sources, self.periods, references)
-            self._read |= part.used
             with self.section(self._entry_lines):
                 site = self.prepared(part, program.thorough, program.brief)
             with self.section(self._fill_lines):
@@ -331,11 +327,9 @@ class Queue(LaneLoop):
 
     def load_operand(self, operand: int, job: str, entry: str) -> str:
         """An entry of an operand of a run."""
-        self._read.add(operand)
-        shaped = self.operands[operand]
         if self.periods[operand] is not None:
-            entry = self.index_in_row(self.repeated(operand, job), entries(shaped.shape), entry)
-        return self.number(shaped, self.ins[operand], entry)
+            entry = self.index_in_row(self.repeated(operand, job), entries(self.operands[operand].shape), entry)
+        return self.operand(operand, entry)
 
     def store_result(self, result: int, job: str, entry: str, x: str) -> None:
         """An entry of a result of a run."""
@@ -368,12 +362,8 @@ class Queue(LaneLoop):
 
     def row_numbers(self, i: int, count: int) -> str:
         """Memory of a whole number of each lane, a node's, clamped to the number of one of so many rows; the first one of NaN."""
-        types, buffer = self.types, self.allocate(self.types, 1)
-        low, high = types.constant(0.0), types.constant(float(count - 1))
-        x = self.number_value(i)
-        x = self.operate(types, "select", [self.operate(types, "gt", [x, low]), x, low])
-        x = self.operate(types, "select", [self.operate(types, "lt", [x, high]), x, high])
-        self.store(types, x, buffer, 0)
+        buffer = self.allocate(self.types, 1)
+        self.store(self.types, self.clamped(self.types, self.number_value(i), count), buffer, 0)
         return buffer
 
     def row_number(self, buffer: str, k: str) -> str:

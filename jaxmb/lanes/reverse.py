@@ -2,20 +2,20 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, runtime_checkable
 
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jaxtyping import Array
 
-from .code import Shaped, entries
+from .code import Shaped
 from .errors import NotScalarError
 from .graph import CONSTANT, INPUT, OPAQUE, OperationGraph
 from .jaxpr import equation_as_fun, has_own_derivative, pruned, shaped
 from .operations import OPERATIONS
 from .program import WRITING, is_number
 from .scalarise import LARGEST, Reader, Value
+from .uncompiled import of_some
 
 Nodes = Sequence[int]
 # (a function, its arguments, tangents or cotangents) ↦ the derivative.
@@ -49,9 +49,8 @@ def cotangents(
     """
     reader = DifferentiatingReader(graph, largest)
     results = [reader.nodes(x) for x in reader.closed(jaxpr, arguments)]
-    shares = iter(_Backward(reader, flat(arguments[k] for k in moving)).back(flat(results[:1]), bars))
-    shapes = [arguments[k].shape for k in moving]
-    return results + [np.array([next(shares) for _ in range(entries(s))], np.int64).reshape(s) for s in shapes]
+    sources = [arguments[k] for k in moving]
+    return results + shaped_like(sources, _Backward(reader, flat(sources)).back(flat(results[:1]), bars))
 
 
 def flat(arrays: Iterable[np.ndarray]) -> list[int]:
@@ -59,24 +58,10 @@ def flat(arrays: Iterable[np.ndarray]) -> list[int]:
     return [i for x in arrays for i in np.ravel(x).tolist()]
 
 
-@runtime_checkable
-class LinearSolveJaxprs(Protocol):
-    """The programs of `custom_linear_solve`, of which these are used."""
-
-    @property
-    def matvec(self) -> ClosedJaxpr:
-        """A times a vector."""
-        ...
-
-    @property
-    def solve(self) -> ClosedJaxpr:
-        """The solution."""
-        ...
-
-    @property
-    def transpose_solve(self) -> ClosedJaxpr:
-        """The solution of the transposed equations."""
-        ...
+def shaped_like(arrays: Iterable[np.ndarray], nodes: Iterable[int]) -> list[np.ndarray]:
+    """Nodes, one after the other, as arrays of the shapes of these."""
+    rest = iter(nodes)
+    return [np.array([next(rest) for _ in x.flat], np.int64).reshape(x.shape) for x in arrays]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -84,7 +69,9 @@ class LinearSolve:
     """A solution x of matvec(x) = b.
 
     Attributes:
-        equations: the jaxprs of `custom_linear_solve`.
+        matvec: A times a vector.
+        solve: the solution.
+        transpose_solve: the solution of the transposed equations.
         matrix: the constants of `matvec`.
         solving: those of the solution.
         transposed: those of the solution of the transposed equations.
@@ -92,7 +79,9 @@ class LinearSolve:
         x: the solution.
     """
 
-    equations: LinearSolveJaxprs
+    matvec: ClosedJaxpr
+    solve: ClosedJaxpr
+    transpose_solve: ClosedJaxpr
     matrix: Sequence[np.ndarray]
     solving: Sequence[np.ndarray]
     transposed: Sequence[np.ndarray]
@@ -128,15 +117,13 @@ class OwnDerivative:
         """(operands, directions) ↦ `change` of the results that are numbers, as functions of the operands that move, as JAX has it."""
         operands, equation = [shaped(v) for v in self.equation.invars], equation_as_fun(self.equation)
 
+        def numbers(*xs: Array) -> list[Array]:
+            results = equation(*xs)
+            return [results[k] for k in self.numbers]
+
         def fn(*xs: Array) -> Sequence[Array]:
-            fixed, changes = xs[: len(operands)], xs[len(operands) :]
-
-            def of_moving(*ys: Array) -> list[Array]:
-                values = dict(enumerate(fixed)) | dict(zip(moving, ys, strict=True))
-                results = equation(*values.values())
-                return [results[k] for k in self.numbers]
-
-            return change(of_moving, [fixed[k] for k in moving], changes)
+            at = dict(enumerate(xs[: len(operands)]))
+            return change(of_some(numbers, at, moving), [at[k] for k in moving], xs[len(operands) :])
 
         with WRITING:
             return pruned(jax.make_jaxpr(fn)(*operands, *directions))
@@ -158,7 +145,7 @@ class DifferentiatingReader(Reader):
     def opaque(self, x: Value) -> np.ndarray:
         """Nodes of the same numbers, behind which nobody looks."""
         x = self.nodes(x)
-        return np.array([self.graph.opaque(i) for i in flat([x])], np.int64).reshape(x.shape)
+        return shaped_like([x], map(self.graph.opaque, flat([x])))[0]
 
     def equation(self, equation: JaxprEqn, ins: Sequence[Value]) -> Sequence[Value]:
         """The results of an equation; opaque ones where the derivative is none of operations."""
@@ -186,8 +173,11 @@ class DifferentiatingReader(Reader):
     ) -> Sequence[np.ndarray]:
         ends = np.cumsum([0, *equation.params["const_lengths"]]).tolist()
         constants = lambda k: list(ins[ends[k] : ends[k + 1]])  # of matvec, vecmat, solve and transpose_solve
+        jaxprs = equation.params["jaxprs"]
         solution = LinearSolve(
-            equations=equation.params["jaxprs"],
+            matvec=jaxprs.matvec,
+            solve=jaxprs.solve,
+            transpose_solve=jaxprs.transpose_solve,
             matrix=constants(0),
             solving=constants(2),
             transposed=constants(3),
@@ -308,7 +298,7 @@ class _Backward(Sweep):
 
     def _bars(self, x: np.ndarray) -> np.ndarray:
         zero = self.graph.constant(0.0)
-        return np.array([self.bars.get(i, zero) for i in flat([x])], np.int64).reshape(x.shape)
+        return shaped_like([x], (self.bars.get(i, zero) for i in flat([x])))[0]
 
     def _by_jax(self, own: OwnDerivative) -> None:
         """Over an equation with a derivative of its own: by that, as JAX has it."""
@@ -323,7 +313,7 @@ class _Backward(Sweep):
     def _back_over(self, solution: LinearSolve) -> None:
         """Over x = A⁻¹b, with Aᵀ w = x̄: b̄ = w and Ā = −w xᵀ."""
         reader, bars = self.reader, [self._bars(x) for x in solution.x]
-        w = flat(map(reader.nodes, reader.closed(solution.equations.transpose_solve, [*solution.transposed, *bars])))
+        w = flat(map(reader.nodes, reader.closed(solution.transpose_solve, [*solution.transposed, *bars])))
         for i, bar in zip(flat(solution.rhs), w, strict=True):
             self._add(i, bar)
         # Ā by the derivative of A·x at fixed x, whose entries are copies of A's: with the nodes themselves products would be
@@ -331,7 +321,7 @@ class _Backward(Sweep):
         matrix = [reader.opaque(x) for x in solution.matrix]
         pairs = [(k, i) for k, i in zip(flat(matrix), flat(solution.matrix), strict=True) if i in self.moving]
         if pairs:
-            product = flat(map(reader.nodes, reader.closed(solution.equations.matvec, [*matrix, *solution.x])))
+            product = flat(map(reader.nodes, reader.closed(solution.matvec, [*matrix, *solution.x])))
             inner = _Backward(reader, [k for k, _ in pairs])
             bars = inner.back(product, [self.graph.apply("neg", x) for x in w])
             for (_, i), bar in zip(pairs, bars, strict=True):

@@ -65,8 +65,8 @@ class FunctionText:
         """Where one may go."""
         self.lines.append(f"{name}:")
 
-    def each(self, count: int, work: Callable[[str], None], step: int = 1) -> None:
-        """A loop over numbers below `count`, `step` apart; `work` writes what is done for one."""
+    def each(self, count: int, work: Callable[[str], None]) -> None:
+        """A loop over numbers below `count`; `work` writes what is done for one."""
         if count < 1:
             return
         n = self.unique()
@@ -78,18 +78,9 @@ class FunctionText:
         work(k)
         self.do(f"br label %end{n}")
         self.label(f"end{n}")
-        self.do(f"%next{n} = add nuw nsw i64 {k}, {step}")
+        self.do(f"%next{n} = add nuw nsw i64 {k}, 1")
         self.do(f"br i1 {self.let(f'icmp ult i64 %next{n}, {count}')}, label %loop{n}, label %after{n}")
         self.label(f"after{n}")
-
-    def repeat(self, work: Callable[[], str]) -> None:
-        """A loop that is gone through at least once; `work` writes what is done, and returns whether it is done again."""
-        n = self.unique()
-        self.do(f"br label %again{n}")
-        self.label(f"again{n}")
-        more = work()
-        self.do(f"br i1 {more}, label %again{n}, label %done{n}")
-        self.label(f"done{n}")
 
     def either(self, truth: str, work: Callable[[], None], otherwise: Callable[[], None]) -> None:
         """One of two parts, as one truth value says."""
@@ -165,14 +156,17 @@ class FunctionText:
             )
         return out
 
+    def clamped(self, types: Types, x: str, count: int) -> str:
+        """A number in the range of the indices of so many; 0 for NaN."""
+        # Comparisons with NaN are false, so that the first choice takes zero; clamped after it is converted, NaN would be any integer.
+        for comparison, end in (("gt", 0.0), ("lt", float(count - 1))):
+            bound = types.constant(end)
+            x = self.operate(types, "select", [self.operate(types, comparison, [x, bound]), x, bound])
+        return x
+
     def lookup(self, types: Types, which: str, base: str, lanes: int, count: int) -> str:
         """A number of a table of so many, of which each entry stands for `lanes` lanes side by side; the nearest one beyond its ends, the first for NaN."""
-        # Comparisons with NaN are false, so that the first choice takes zero; clamped after it is converted, NaN would be any integer.
-        zero, last = types.constant(0.0), types.constant(float(count - 1))
-        low = self.let(f"fcmp ogt {types.number} {which}, {zero}")
-        which = self.operate(types, "select", [low, which, zero])
-        high = self.let(f"fcmp olt {types.number} {which}, {last}")
-        which = self.operate(types, "select", [high, which, last])
+        which = self.clamped(types, which, count)
         integers = "i64" if types.width == 1 else f"<{types.width} x i64>"
         indices = self.let(f"fptosi {types.number} {which} to {integers}")
         out = "poison"

@@ -4,8 +4,8 @@ Operands may have leading axes: all of `lanes` or the last of them, of which som
 the same; the axes along which they are not follow each other.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,28 +13,12 @@ import numpy as np
 from jax.core import ShapedArray
 from jaxtyping import Array
 
-
-@runtime_checkable
-class Callee(Protocol):
-    """What is called over lanes: a `Program` or a `LoopProgram`."""
-
-    @property
-    def fn(self) -> Callable[..., Sequence[Array]]:
-        """The function by itself."""
-        ...
-
-    @property
-    def operands(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Shapes and types of what it is given."""
-        ...
-
-    @property
-    def results(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        """Shapes and types of what it returns."""
-        ...
+if TYPE_CHECKING:
+    from .loops import LoopProgram
+    from .program import Program
 
 
-def uncompiled(*operands: Array | np.ndarray, program: Callee, lanes: tuple[int, ...]) -> list[Array]:
+def uncompiled(*operands: Array | np.ndarray, program: "Program | LoopProgram", lanes: tuple[int, ...]) -> list[Array]:
     """The results by the function itself."""
     axes = [varying(lead, lanes) for lead in leads(operands, program)]
     without_ones = [
@@ -48,7 +32,19 @@ def uncompiled(*operands: Array | np.ndarray, program: Callee, lanes: tuple[int,
     return [jnp.broadcast_to(x, (*lanes, *s.shape)) for x, s in zip(results, program.results, strict=True)]
 
 
-def leads(operands: Sequence[Array | np.ndarray | ShapedArray], program: Callee) -> list[tuple[int, ...]]:
+def of_some(fn: Callable[..., Any], fixed: Mapping[int, Any], places: Sequence[int]) -> Callable[..., Any]:
+    """A function of the operands at some places, the others being fixed."""
+
+    def of_those(*operands: Any) -> Any:
+        values = {**fixed, **dict(zip(places, operands, strict=True))}
+        return fn(*(values[k] for k in range(len(values))))
+
+    return of_those
+
+
+def leads(
+    operands: Sequence[Array | np.ndarray | ShapedArray], program: "Program | LoopProgram"
+) -> list[tuple[int, ...]]:
     """The leading axes of each operand."""
     return [x.shape[: x.ndim - len(s.shape)] for x, s in zip(operands, program.operands, strict=True)]
 

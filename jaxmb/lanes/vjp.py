@@ -14,6 +14,7 @@ from .jaxpr import jaxpr_as_fun, pruned
 from .program import WRITING, Program, guarded, shapes_of
 from .reverse import cotangents, flat
 from .scalarise import LARGEST
+from .uncompiled import of_some
 
 
 class VJPProgram(Program):
@@ -43,7 +44,7 @@ class VJPProgram(Program):
             full = jax.make_jaxpr(fn)(*arguments)
         direct = pruned(full)
         self.full, self.moving, self.at, self.values = full, tuple(moving), at, shapes_of(direct.out_avals)
-        self.linear, self.thorough, self.exact, self.brief, self.numbered = (), thorough, False, False, False
+        self.linear, self.thorough, self.exact, self.brief = (), thorough, False, False
         self.operands = (*arguments[:at], self.values[0], *arguments[at:])
         self.results = tuple(arguments[k] for k in moving)
 
@@ -60,7 +61,7 @@ class VJPProgram(Program):
 
         def back(*operands: Array) -> list[Array]:
             values = dict(enumerate((*operands[:at], *operands[at + 1 :])))
-            of_moving = lambda *xs: jaxpr_as_fun(self.full)(*(values | dict(zip(moving, xs, strict=True))).values())[0]
+            of_moving = of_some(lambda *xs: jaxpr_as_fun(self.full)(*xs)[0], values, moving)
             return list(jax.vjp(of_moving, *(values[k] for k in moving))[1](operands[at]))
 
         with WRITING:

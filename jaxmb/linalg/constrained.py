@@ -267,12 +267,6 @@ def _orthonormalise(i: Array, carry: tuple[Array, Array], n: int, tol: Array) ->
     return rest - below[:, None] * row, remainders.at[i].set(remainder)
 
 
-def combinations(factor: ConstrainedFactor, jacobian: Float[Array, "m nv"]) -> Float[Array, "m m"]:
-    """E with C = E C_k: every row as a combination of the independent ones."""
-    zero = jnp.zeros_like(factor.scale)
-    return jax.vmap(lambda row: -factor.solve(row, zero)[1])(jacobian)
-
-
 def minimum_norm_multipliers(
     factor: ConstrainedFactor, jacobian: Float[Array, "m nv"], multipliers: Float[Array, " m"]
 ) -> Float[Array, " m"]:
@@ -281,7 +275,8 @@ def minimum_norm_multipliers(
     All rows are combinations C = E C_k of the independent ones, so Cᵀλ = C_kᵀ λ_k means Eᵀλ = λ_k, whose solution of
     least norm is λ = E (EᵀE)⁻¹ λ_k. The columns of E are brought to unit length first, since rows may have any units.
     """
-    expressed = combinations(factor, jacobian)
+    zero = jnp.zeros_like(factor.scale)
+    expressed = jax.vmap(lambda row: -factor.solve(row, zero)[1])(jacobian)
     length = jnp.sqrt(jnp.where(factor.in_use, jnp.sum(expressed**2, axis=0), 1))
     expressed = expressed / length
     # One on the diagonal of rows that are not in use keeps the matrix regular without a change of shape.

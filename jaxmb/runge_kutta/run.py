@@ -114,12 +114,7 @@ class RunProgram(RungeKuttaProgram):
                 carry = (*carry[:2], *start(carry[0], carry[2], *fixed[:own]), *carry[3:])
             raw, slopes, doubtful, *more = step(*carry[:5], *fixed[:own])
             verdict = judge(*carry, raw, slopes, doubtful, *more, *fixed)
-            new, accepted, proceed, extra = (
-                tuple(verdict[:count]),
-                verdict[count],
-                verdict[count + 1],
-                verdict[count + 2 :],
-            )
+            new, (accepted, proceed, *extra) = tuple(verdict[:count]), verdict[count:]
 
             def save(saved: PyTree) -> Any:
                 index, due, ys = saved

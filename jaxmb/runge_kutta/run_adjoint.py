@@ -98,16 +98,9 @@ class RunAdjoint(RungeKuttaProgram):
                 time_bar, bar, *more = call(self.start_vjp)(t0, before, bar, *parameters)
                 start_bar = start_bar + time_bar
                 active_bars = [a + x for a, x in zip(active_bars, more, strict=True)]
-            return _Sweep(
-                k=k - 1,
-                unread=after.unread,
-                due=after.due,
-                bar=bar,
-                slope_bar=slope_bar,
-                active_bars=active_bars,
-                times_bar=after.times_bar,
-                start_bar=start_bar,
-                irregular=after.irregular | again.irregular,
+            irregular = after.irregular | again.irregular
+            return after._replace(
+                k=k - 1, bar=bar, slope_bar=slope_bar, active_bars=active_bars, start_bar=start_bar, irregular=irregular
             )
 
         zero = jnp.zeros(self.state.shape, self.dtype)

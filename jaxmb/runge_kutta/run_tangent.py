@@ -55,14 +55,14 @@ class RunTangent(RungeKuttaProgram):
     @property
     def operands(self) -> tuple[Shaped, ...]:
         """Shapes and types of what it is given."""
-        n, number = self.size, lambda *shape: Shaped(shape, self.dtype)
+        n, number = self.size, self.number
         tape = number(self.taped), number(self.taped, n), number(self.taped), Shaped((), jnp.int32)
         return (*tape, number(self.times), number(n), *self.stage.operands[2:])
 
     @property
     def results(self) -> tuple[Shaped, ...]:
         """Shapes and types of what it returns."""
-        return Shaped((self.times, self.size), self.dtype), Shaped((self.size,), self.dtype)
+        return self.number(self.times, self.size), self.number(self.size)
 
     def definition(self, call: Call, *operands: Array) -> list[Array]:
         """What it does, by the functions that `call` makes of scalar programs."""
