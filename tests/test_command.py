@@ -40,7 +40,7 @@ def test_help_has_examples(capsys):
         (["simulate", "MODEL", "--out", "a.txt"], "must end with .nc or .csv"),
         (["simulate", "MODEL", "--out", "a.csv", "--samples", "1"], "--samples must be 2 or more"),
         (["inspect", "MODEL", "--package", "a"], "must be NAME=FOLDER"),
-        (["inspect", "MODEL", "--pose", "home"], "`pose` must be one of none, but is 'home'"),
+        (["inspect", "MODEL", "--pose", "home"], "`pose` must be a keyframe out of none, but is 'home'"),
         (["docs", "reaction"], "`page` must be one of api/README, "),
         (["inspect", "MODEL", "--set", "q=1"], "`q` must name coordinates out of 'pivot', but names 'q'"),
     ],

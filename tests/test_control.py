@@ -481,7 +481,7 @@ def test_networks_are_laws():
 def hinged():
     """A body on a hinge, with an input there."""
     body = P.Body("arm", 2.0, 0.5)
-    return P.Mechanism([body], [P.Revolute("hinge", "ground", "arm")]).build().acting_at(("hinge",))
+    return P.Mechanism([body], [P.Revolute("hinge", "ground", "arm")]).build().acting_at("hinge")
 
 
 def at(angle, rate=0.0, system=None):
@@ -543,6 +543,7 @@ def test_a_sum_is_one_law_with_the_states_of_all():
         (lambda: C.Sum(3.0), TypeError, r"`controllers` must be a controller or a function .*, but is a float"),
         (lambda: C.Sum(C.PID), TypeError, r"`controllers` must be a controller or a function .*, but is the class PID"),
         (lambda: C.PD(["a", "a"], 1.0, 1.0), ValueError, "`joints` must hold different names, but holds 'a' and 'a'"),
+        (lambda: hinged().acting_at(["hinge", "hinge"]), ValueError, "`joints` must hold different names, but holds 'hinge' and 'hinge'"),
         (lambda: C.Saturated(Held(jnp.zeros(1)), 1.0, 2.0), ValueError, r"`upper` must not be below `lower`, but is 1\.0 with `lower` 2\.0"),
         (lambda: output(C.Track("s", 0.0, 1.0, 1.0), at(0.0)), TypeError, "must have `uses_plant` true"),
     ],

@@ -411,5 +411,7 @@ def test_tables_that_are_refused():
         jm.output.tabulate(system, sol, ["power"])
     with pytest.raises(TypeError, match=r"`quantities` must be a sequence, .* but is 'motion'"):
         jm.output.tabulate(system, sol, "motion")
+    with pytest.raises(TypeError, match="`solution` must hold known numbers"):
+        jax.eval_shape(lambda sol: jm.output.tabulate(system, sol).t, sol)
     with pytest.raises(ValueError, match=r"`solution` must be a single run, but has leading axes \(3,\)"):
         jm.output.tabulate(cart()[0], batch())

@@ -225,9 +225,9 @@ def test_goals_are_refused_by_name():
 @pytest.mark.parametrize(
     "of, match",
     [
-        (D.BearingLoad("Z"), "`joint` must be one of 'A', but is 'Z'"),
-        (D.Peak(D.BearingLoad("Z")), "`joint` must be one of 'A', but is 'Z'"),
-        (D.Effort("motor"), "`driver` must be one of 'input', but is 'motor'"),
+        (D.BearingLoad("Z"), "`joint` must be a joint out of 'A', but is 'Z'"),
+        (D.Peak(D.BearingLoad("Z")), "`joint` must be a joint out of 'A', but is 'Z'"),
+        (D.Effort("motor"), "`driver` must be a driver out of 'input', but is 'motor'"),
         (D.Path("crank.c"), "There is no point 'crank.c'; 'crank' has crank.a, crank.b"),
         (D.PathGap("crank.c", CIRCLE), "There is no point 'crank.c'"),
         (D.TransmissionAngle("ground.a", "rod.a", "crank.b"), "There is no body 'rod'; there are ground, crank"),
@@ -246,7 +246,7 @@ def test_the_effort_is_that_of_the_driver_of_the_input():
     free, turned = crank().build(), driven(crank(), Cycle.of({"A": TURN}, 1.0)).build()
     for of in (D.Effort(), D.Peak(D.Effort())):
         assert of.check(turned) is None
-        with pytest.raises(ValueError, match=r"`driver` must be one of .*, but is 'input'"):
+        with pytest.raises(ValueError, match=r"`driver` must be a driver out of .*, but is 'input'"):
             of.check(free)
     assert D.Peak(lambda system, states: states.t).check(free) is None
 

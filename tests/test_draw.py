@@ -704,6 +704,8 @@ def test_arguments_that_do_not_fit():
     system, state = planar()
     with pytest.raises(ValueError, match="`view` must be None for a mechanism in the plane, but is 'top'"):
         jm.plot.draw(system, state, view="top")
+    with pytest.raises(TypeError, match="must hold known numbers, but is traced"):
+        jax.eval_shape(lambda state: jm.plot.draw(system, state), state)
     solids, resting = spatial()
     with pytest.raises(
         ValueError, match=r"`view` must be one of 'front', .* or azimuth and elevation in degrees, but is 'back'"

@@ -308,6 +308,7 @@ def small():
         (lambda: environment(lower=jnp.zeros(3)), ValueError, r"`lower` must be a number or have shape \(2,\)"),
         (lambda: environment(episode_length=0), ValueError, "`episode_length` of Environment must be a positive integer"),
         (lambda: environment(done=lambda system, state: state.q > 0), ValueError, "`done` must return one truth value"),
+        (lambda: environment().reset(3), TypeError, "`rng` must be a key of `jax.random`, but is 3"),
         (lambda: environment(randomise=lambda rng, system: 1).reset(jax.random.key(0)), TypeError, "return a System"),
         (
             lambda: environment(randomise=lambda rng, s: jm.System(2, mass=lambda t, q, p: jnp.eye(2))).reset(jax.random.key(0)),

@@ -61,7 +61,7 @@ def test_a_joint_is_dragged_and_loops_stay_closed(window):
     before = shown.state
     assert not shown.drag("C", 0.0) and shown.state is before and "No pose with C = 0" in shown._message.content
     assert shown.drag("A", 1.4) and shown._message.content == ""
-    with pytest.raises(ValueError, match="`coordinate` must be one of 'A', 'B' and 'C', but is 'D'"):
+    with pytest.raises(ValueError, match="`coordinate` must be a coordinate out of 'A', 'B' and 'C', but is 'D'"):
         shown.drag("D", 1.0)
 
 

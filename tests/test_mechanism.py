@@ -549,6 +549,7 @@ WRONG = {
     "mass": (lambda: P.Mechanism([P.Body("rod", -1.0, 1.0)]), "`mass` of Body 'rod' must be a number that is not negative or None, but is -1.0"),
     "inertia": (lambda: S.Mechanism([S.Body("box", 1.0, (1.0, 1.0, 3.0))]), "Body 'box' must have an inertia whose moments obey"),
     "joint of spring": (lambda: P.Mechanism([ROD_BODY], [PIVOT], forces=[P.JointSpring("k", "Q", 1.0)]), "Element 'k' must name a joint out of 'O', but names 'Q'"),
+    "coordinate of spring": (lambda: P.Mechanism([ROD_BODY], [PIVOT], forces=[P.JointSpring("k", "O.x", 1.0)]), "Element 'k' must name a coordinate of joint 'O' out of 'angle', but names 'O.x'"),
     "coordinates": (lambda: P.Mechanism([ROD_BODY], [PIVOT]).build("polar"), "must be 'relative' or 'absolute', but is 'polar'"),
     "cut": (lambda: P.Mechanism([ROD_BODY], [PIVOT]).build(cut=["Q"]), "Argument `cut` must hold names of joints, but holds 'Q'"),
     "place": (lambda: P.Revolute("O", "ground", 3), "Argument `b of joint 'O'` must be 'body', 'body.point'"),

@@ -244,6 +244,8 @@ def test_names_are_made_to_differ(written):
 
 
 def test_elements_are_left_out_where_asked_for(written):
+    with pytest.raises(ValueError, match="`exclude` must name elements of the file, but names 'tap'"):
+        jm.load(written(TREE), exclude=["tip", "tap"])
     model = jm.load(written(TREE), exclude=["tip"])
     assert "wrist" not in model.mechanism.elements and "as was asked for" in str(model)
 
@@ -302,7 +304,7 @@ def test_ends_of_loops_are_moved_by_what_they_are_open(written):
     assert not [note for note in wrong.notes if note.kind == "approximated"]
     with pytest.raises(ValueError, match=r"'pin' cannot be satisfied(?!.*repair)"):
         wrong.assemble(wrong.build())
-    with pytest.raises(ValueError, match="Argument `pose` must be one of none, but is 'home'"):
+    with pytest.raises(ValueError, match="Argument `pose` must be a keyframe out of none, but is 'home'"):
         repaired.assemble(system, "home")
 
 
@@ -447,7 +449,7 @@ def test_doubtful_numbers_are_told(written):
         assert line in told
     assert found.to_dict()["diagnosis"] == found.diagnosis.to_dict()
     assert "At the pose in which the file is drawn, with hinge = 0.3" in str(jm.models.inspect(model, q={"hinge": 0.3}))
-    with pytest.raises(ValueError, match="Argument `pose` must be one of 'home', but is 'away'"):
+    with pytest.raises(ValueError, match="Argument `pose` must be a keyframe out of 'home', but is 'away'"):
         jm.models.inspect(model, "away")
 
 

@@ -271,6 +271,8 @@ def test_models_in_models_are_where_their_frames_are_placed(written, tmp_path):
             for a, b in zip(*map(jax.tree.leaves, (record.mechanism, again.mechanism)), strict=True)
         )
         assert list(again.mechanism.elements) == list(record.mechanism.elements)
+    with pytest.raises(ValueError, match="`exclude` must name elements of the file, but names 'lift'"):
+        jm.load(written(include("model://arm"), "model.sdf"), exclude=["left", "left::upper", "lift"])
     without = jm.load(written(include("model://arm"), "model.sdf"), exclude=["left"])
     assert [body.name for body in without.mechanism.bodies] == ["trunk"]
     assert [body.name for body in jm.load(written(PLACED, "model.sdf"), exclude=["left::upper"]).mechanism.bodies] == [

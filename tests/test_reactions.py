@@ -554,7 +554,7 @@ def test_wrong_arguments_are_named():
     system = door().build()
     state = at(system)
     for arguments, message in (
-        ({"joint": "lock"}, "must be one of 'hinge0' and 'hinge1', but is 'lock'"),
+        ({"joint": "lock"}, "must be a joint out of 'hinge0' and 'hinge1', but is 'lock'"),
         (
             {"joint": "hinge0", "on": "wall"},
             "must be one of the bodies of joint 'hinge0', 'ground' and 'door', but is 'wall'",
@@ -565,6 +565,8 @@ def test_wrong_arguments_are_named():
             jm.joint_reaction(system, state, **arguments)
     with pytest.raises(ValueError, match="must be 'qr', 'svd' or 'rank'"):
         jm.analyse_reactions(system, state, "lu")
+    with pytest.raises(TypeError, match="`state` must hold known numbers"):
+        jax.eval_shape(lambda state: jm.analyse_reactions(system, state).rank, state)
     with pytest.raises(ValueError, match="must be 'metric', 'square' or 'direct'"):
         jm.physical_reactions(system, state, {}, scheme="fast")
     with pytest.raises(ValueError, match="has leading axes"):

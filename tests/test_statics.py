@@ -103,6 +103,22 @@ def test_a_beam_clamped_at_both_ends_is_not_determined():
 
 
 @pytest.mark.slow
+def test_a_hinge_that_is_held_shares_its_load_though_the_torque_that_holds_it_is_unique():
+    S = jm.spatial
+    hinges = [
+        S.Revolute(name, ("ground", (0.0, 0.0, z)), ("door", (-0.4, 0.0, z - 1.0)))
+        for name, z in (("low", 0.3), ("high", 1.7))
+    ]
+    door = S.Body.box("door", 20.0, (0.8, 0.04, 2.0), position=(0.4, 0.0, 1.0))
+    system = S.Mechanism([door], hinges, gravity=(0.0, G, 0.0)).build()
+    found = jm.statics(system, jm.assemble(system, {"low": 0.0}), hold=["low"])
+    np.testing.assert_allclose(found.efforts["low"], -20.0 * G * 0.4, rtol=1e-9)
+    assert found.unique == {"low": False, "high": False}
+    words = {line.split("  ")[1]: line for line in str(found).splitlines()[1:]}
+    assert "not unique" in words["low"] and "not unique" not in words["effort at low"]
+
+
+@pytest.mark.slow
 def test_two_efforts_for_one_freedom_are_flagged(pressed):
     system, state, once = pressed
     twice = jm.statics(system, state, hold=["O", "guide"])

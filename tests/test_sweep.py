@@ -499,7 +499,7 @@ def test_descriptions_say_the_precision(tmp_path):
         ),
         (
             {"fn": lambda row: row["a"]},
-            "`fn` must return a `Solution` or a dictionary of arrays, .* but returns ",
+            "`fn` must return a `Solution` or a dictionary of arrays, .* but returns an array",
             TypeError,
         ),
         ({"fn": lambda row: {"y": row}}, "`fn` must return .* but returns {'y': 'dict'}", TypeError),
@@ -620,5 +620,7 @@ def test_integers_keep_their_type():
 
     table = as_table({"n": np.arange(3), "q": [1, 2, 3], "flag": [True, False, True]})
     assert [table[name].dtype.kind for name in ("n", "q", "flag")] == ["i", "f", "b"]
+    framed = as_table(pytest.importorskip("pandas").DataFrame(table))
+    assert all(np.array_equal(framed[name], table[name]) for name in table) and list(framed) == list(table)
     with jax.enable_x64(False):
         refused("Column 'n' of the table holds integers that need 64 bits", as_table, {"n": np.array([2**40])})

@@ -334,6 +334,8 @@ def test_what_cannot_be_commanded_is_refused_by_name():
     )
     assert told[0].startswith("At the start: No actuator works in the motion of")
     assert tuple(C.controllability(system.acting_at(MOTORS), state).potencies) == tuple(MOTORS)
+    with pytest.raises(TypeError, match="`state` must hold known numbers"):
+        jax.eval_shape(lambda state: C.controllability(system, state).rank, state)
     state, law = wall_law(False)
     weak = C.TrackForce(C.Track(law.motion.target, 0.0, 1.0, 1.0, limits=(1.0, 0.0)), law.forces, 10.0)
     with pytest.raises(ValueError, match="The actuators cannot command 'wall' beside the motion"):

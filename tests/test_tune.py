@@ -391,7 +391,7 @@ class Policy(eqx.Module):
         (lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), 3.0), "objective"),
         (
             lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), lambda system, motion: motion.q),
-            "`objective` must return a number, but returns",
+            r"`objective` must return a number, but returns shape \(",
         ),
     ],
 )

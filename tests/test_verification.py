@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,6 +44,7 @@ wrong.defvjp(lambda x: (wrong(x), x), lambda x, bar: (3 * bar * x,))
         (jnp.log, np.array(-1.0), "no finite value here"),
         (lambda x: jnp.where(x < 1.05, x, jnp.nan), np.array(1.0), ""),  # smaller steps do
         (lambda x: jnp.where(x <= 1.0, x, jnp.nan), np.array(1.0), "no finite value nearby"),
+        (lambda x: eqx.error_if(x, x > 1.0, "the loop stays open"), np.array(1.0), "no finite value nearby"),
     ],
 )
 def test_verdicts(fn, at, reason):

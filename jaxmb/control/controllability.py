@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation
-from ..foundations import AllNonNegative, FunctionOfState, TextInNotebooks, contract, counted, program
+from ..foundations import AllNonNegative, FunctionOfState, TextInNotebooks, contract, counted, is_concrete, program
 from ..linalg import metric_root
 from ..system import State, System
 from .affine import drive
@@ -131,6 +131,7 @@ def controllability(
         formulation: `GaussProjection()` by default.
 
     Raises:
+        TypeError: for traced numbers.
         ValueError: for arguments of another shape, and names that are not known.
 
     Example:
@@ -140,6 +141,8 @@ def controllability(
         >>> print(jm.control.controllability(cart, jm.assemble(cart, [0.0, 0.0])).verdicts[0])
         No actuator works in the motion of pole; 1 more actuator at pole would be enough.
     """
+    if not is_concrete(system, state):
+        raise TypeError("Argument `state` must hold known numbers, as its system must, but is traced.")
     plant = Plant.at(system, state, formulation)
     names, arrays = _arrays(plant, None if limits is None else jnp.asarray(limits), output)
     values = {name: np.asarray(x) for name, x in arrays.items()}

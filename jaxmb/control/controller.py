@@ -2,7 +2,7 @@
 
 import abc
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import equinox as eqx
@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation
-from ..foundations import NoNaN, as_function, check_fields, contract, default_float, function_of, listing
-from ..system import State, System
+from ..foundations import NoNaN, as_function, check_fields, contract, default_float, function_of
+from ..system import State, System, joint_names
 from .clock import AbstractClock
 from .instant import Instant
 from .plant import Plant, Response
@@ -258,19 +258,6 @@ class Sum(AbstractController):
 
 def _total(parts: list[Array]) -> Array:
     return functools.reduce(jnp.add, parts)
-
-
-def joint_names(joints: str | Iterable[str] | None) -> tuple[str, ...] | None:
-    """Names as a tuple.
-
-    Raises:
-        ValueError: for a name that comes twice.
-    """
-    # A string is a sequence of letters, too.
-    names = (joints,) if isinstance(joints, str) else None if joints is None else tuple(joints)
-    if names is not None and len(set(names)) < len(names):
-        raise ValueError(f"Argument `joints` must hold different names, but holds {listing(names)}.")
-    return names
 
 
 def optional_array(numbers: NoNaN | None) -> Array | None:

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..foundations import AllNonNegative, contract, default_float
-from ..system import System
-from .controller import AbstractController, joint_names
+from ..system import System, joint_names
+from .controller import AbstractController
 from .instant import Instant
 from .operational import inverse_dynamics
 from .plant import Plant, with_dynamics

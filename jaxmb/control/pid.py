@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..foundations import AllNonNegative, NoNaN, as_function, contract, default_float, function_of
-from ..system import System
-from .controller import AbstractController, joint_names
+from ..system import System, joint_names
+from .controller import AbstractController
 from .instant import Instant
 from .plant import Plant, Response
 

@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..foundations import Finite, Vector, as_parameters, contract, default_float, is_concrete
+from ..system import joint_names
 from .clock import Timetable
-from .controller import AbstractController, joint_names
+from .controller import AbstractController
 from .instant import Instant
 from .plant import Plant
 

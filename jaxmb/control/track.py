@@ -22,9 +22,9 @@ from ..foundations import (
     function_of,
     program,
 )
-from ..system import State, System
+from ..system import State, System, joint_names
 from .controllability import controllability
-from .controller import AbstractController, joint_names, optional_array
+from .controller import AbstractController, optional_array
 from .instant import Instant
 from .motion import Command, motion_law
 from .output import AbstractOutput, OutputRows, Tracking, as_output, output_rows, row_counts, tracking

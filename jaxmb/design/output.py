@@ -241,7 +241,7 @@ class Effort(AbstractOutput):
         """Refuses a driver that there is not."""
         drivers = linkage_of(system).drivers(system.params)
         if self.driver not in drivers:
-            raise ValueError(f"Argument `driver` must be one of {listing(drivers)}, but is '{self.driver}'.")
+            raise ValueError(f"Argument `driver` must be a driver out of {listing(drivers)}, but is '{self.driver}'.")
 
     def __call__(self, system: System, states: State) -> Float[Array, " n"]:
         """The efforts."""

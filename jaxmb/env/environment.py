@@ -157,6 +157,7 @@ class Environment(eqx.Module):
         """The environment itself."""
         return self
 
+    @contract
     def reset(self, rng: Key) -> State:
         """The start of an episode.
 

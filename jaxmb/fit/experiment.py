@@ -155,8 +155,13 @@ class Experiment(eqx.Module):
         self.about = as_parameters(about)
         self._check()
 
+    @property
+    def where(self) -> str:
+        """Its name in messages."""
+        return f"experiment '{self.name}'" if self.name else "an experiment"
+
     def _check(self) -> None:
-        where = f"experiment '{self.name}'" if self.name else "an experiment"
+        where = self.where
         if self.ts.ndim != 1 or self.ts.shape[0] < 1:
             raise ValueError(f"Argument `ts` of {where} must be times of shape (T,), but has shape {self.ts.shape}.")
         if is_concrete(self.ts, self.start.t):

@@ -43,7 +43,9 @@ def starting_points(
     if is_concrete(low, high):
         unbounded = [x for x, fine in zip(labels, np.isfinite(high - low), strict=False) if not fine]
         if unbounded:
-            raise ValueError(f"Argument `starts` needs parameters with both bounds, but {listing(unbounded)} has not.")
+            raise ValueError(
+                f"Argument `starts` must come with both bounds of each parameter, but there are none of {listing(unbounded)}."
+            )
     share = jax.random.uniform(key, (starts - 1, n), low.dtype)
     far = (low > 0) & (high > LOGARITHMIC * low)
     # Where the bounds are near, low may be zero or negative: the power would be NaN, and its gradient too.

@@ -70,6 +70,6 @@ def reading(of: str | Reading, system: System, argument: str) -> Reading:
         return JointSignal(base, base != of)
     bodies = linkage_of(system).connectivity.bodies
     if of.partition(".")[0] not in bodies:
-        names = [*names, *system.joints.names, *bodies]
+        names = dict.fromkeys((*names, *system.joints.names, *bodies))
         raise ValueError(f"Argument `of` of {argument} must be one of {listing(names)}, or a function, but is '{of}'.")
     return PositionSignal(of)

@@ -112,9 +112,9 @@ def locate(setup: Setup, name: str) -> Location:
             return Location(steps, parts[word], body)
         else:
             names = listing([*below, *parts])
-            raise ValueError(
-                f"Parameter '{name}' must name a number, but '{word}' is not one of {names}; or give it a `modifier`."
-            )
+            built = isinstance(node, System) and node.joints is not None
+            remedy = "give the mechanism itself as `model`" if built else "give it a `modifier`"
+            raise ValueError(f"Parameter '{name}' must name a number, but '{word}' is not one of {names}; or {remedy}.")
     is_network = words[0] == "control" and steps[0] == ("attribute", "control") and _holds_numbers(node)
     if not (_is_number(node) or is_network):
         raise ValueError(f"Parameter '{name}' must name a number; complete it by one of {listing(_members(node))}.")

@@ -226,7 +226,8 @@ def _of_shot(
     about = () if shot.about is None else (shot.about,)
     value = objective(system, motion, *about)
     if not isinstance(value, float | int | Array) or jnp.shape(value):
-        raise TypeError(f"Argument `objective` must return a number, but returns {value!r}.")
+        returned = f"shape {jnp.shape(value)}" if isinstance(value, Array) else f"a {type(value).__name__}"
+        raise TypeError(f"Argument `objective` must return a number, but returns {returned}.")
     value = jnp.asarray(value, x.dtype)
     value = jnp.where(motion.result == RESULTS.successful, value, jnp.nan)
     return value, (value, motion.result)

@@ -61,7 +61,7 @@ def windows(experiment: Experiment, system: System, independents: tuple[Indices,
     cuts = np.linspace(0, count - 1, experiment.windows + 1).round().astype(int)
     if np.any(np.diff(cuts) < 1):
         raise ValueError(
-            f"Argument `windows` of experiment '{experiment.name}' must not exceed its number of samples less one, {count - 1}, but "
+            f"Argument `windows` of {experiment.where} must not exceed its number of samples less one, {count - 1}, but "
             f"is {experiment.windows}."
         )
     states, state = [experiment.start], experiment.start

@@ -106,13 +106,21 @@ def _check_dimension(argument: str, element: object, dim: int) -> None:
 
 
 def _check_joint_names(mechanism: AbstractElements) -> None:
-    joints = [j.name for j in mechanism.joints if isinstance(j, AbstractJoint)]
+    joints = {j.name: j.pair for j in mechanism.joints if isinstance(j, AbstractJoint)}
     for element in mechanism.elements.values():
         references = element.joints if isinstance(element, AbstractRelation) else (getattr(element, "joint", None),)
         for name in references:
-            if name is not None and name.partition(".")[0] not in joints:
+            if name is None:
+                continue
+            joint, dot, part = name.partition(".")
+            if joint not in joints:
                 raise ValueError(
                     f"Element '{element.name}' must name a joint out of {listing(joints)}, but names '{name}'."
+                )
+            parts = dict.fromkeys((*joints[joint].coordinates, *joints[joint].velocities))
+            if dot and part not in parts:
+                raise ValueError(
+                    f"Element '{element.name}' must name a coordinate of joint '{joint}' out of {listing(parts)}, but names '{name}'."
                 )
 
 

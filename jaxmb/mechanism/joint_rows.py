@@ -119,7 +119,7 @@ def connection_slot(linkage: AbstractLinkage, name: str) -> ConnectionSlot:
             i = group.names.index(name)
             return ConnectionSlot(g, i, group.a[i], group.b[i])
     names = [name for group in linkage.connectivity.groups for name in group.names]
-    raise ValueError(f"Argument `joint` must be one of {listing(names)}, but is '{name}'.")
+    raise ValueError(f"Argument `joint` must be a joint out of {listing(names)}, but is '{name}'.")
 
 
 def wrench_map(

@@ -192,7 +192,7 @@ class MechanismBuilder:
         known = {joint.name for joint in limited} | {joint.kind for joint in limited}
         if unknown := [name for name in self.stops if name not in known]:
             raise ValueError(
-                f"Argument `stops` must name joints with limits, or their kinds, out of {listing(known)}, but names {listing(unknown)}."
+                f"Argument `stops` must name joints with limits, or their kinds, out of {listing(sorted(known))}, but names {listing(unknown)}."
             )
 
     def _springs(self) -> list[Any]:

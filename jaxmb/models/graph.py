@@ -4,9 +4,12 @@ All numbers are NumPy's, with double precision: reading compiles nothing and doe
 """
 
 import dataclasses
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from scipy.spatial.transform import Rotation
+
+from ..foundations import listing
 
 # The name of what stands still.
 WORLD = "ground"
@@ -202,3 +205,13 @@ class ModelGraph:
     def joint(self, name: str) -> ModelJoint | None:
         """The joint of that name."""
         return next((joint for joint in self.joints if joint.name == name), None)
+
+
+def expect_names(excluded: Sequence[str], names: Collection[str | None]) -> None:
+    """Refuses to leave out what a file does not name.
+
+    Raises:
+        ValueError: with what it does not.
+    """
+    if unknown := [name for name in excluded if name not in names]:
+        raise ValueError(f"Argument `exclude` must name elements of the file, but names {listing(unknown)}.")

@@ -172,7 +172,7 @@ def _guess(system: System, model: Model, pose: str | None, q: Mapping[str, Any] 
         ValueError: for a pose or a coordinate that there is not.
     """
     if pose is not None and pose not in model.poses:
-        raise ValueError(f"Argument `pose` must be one of {listing(model.poses)}, but is '{pose}'.")
+        raise ValueError(f"Argument `pose` must be a keyframe out of {listing(model.poses)}, but is '{pose}'.")
     coordinates = np.zeros(system.nq) if system.guess is None else np.array(system.guess)
     keyframe = {} if pose is None else model.poses[pose]
     for name, value in (keyframe | dict(q or {})).items():

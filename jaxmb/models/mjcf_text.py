@@ -9,7 +9,7 @@ from xml.sax.saxutils import quoteattr
 from ..foundations import listing
 from .document import XmlElement, document
 from .folder import Folder
-from .graph import ModelGraph
+from .graph import ModelGraph, expect_names
 
 # Parts that a mechanism has no use for, and why they are not read.
 LISTED = {
@@ -101,6 +101,7 @@ def expect_readable(root: XmlElement) -> None:
 
 def without(root: XmlElement, names: tuple[str, ...], graph: ModelGraph) -> XmlElement:
     """The document less the elements of these names, and less what refers to them or to anything in them."""
+    expect_names(names, {e.attributes.get("name") for e in root.walk()})
     removed: set[str] = set(names)
     count = -1
     # To a fixed point: a tendon that goes with a joint takes its actuator with it, which may take a sensor.

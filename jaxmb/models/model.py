@@ -72,7 +72,7 @@ class Model(TextInNotebooks):
             ValueError: for a keyframe that there is not, and where loops cannot be closed.
         """
         if pose is not None and pose not in self.poses:
-            raise ValueError(f"Argument `pose` must be one of {listing(self.poses)}, but is '{pose}'.")
+            raise ValueError(f"Argument `pose` must be a keyframe out of {listing(self.poses)}, but is '{pose}'.")
         keyframe = {} if pose is None else self.poses[pose]
         guess: dict[str, float | Array] = {k: v for k, v in keyframe.items() if k in system.coordinates}
         guess |= dict(q or {})

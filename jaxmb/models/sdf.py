@@ -84,7 +84,9 @@ def sdf_graph(root: XmlElement, folder: Folder, excluded: Sequence[str]) -> Mode
     """
     expect_version(root)
     graph = ModelGraph("", np.array(GRAVITY))
-    root = SdfFiles(folder, excluded, graph).expanded(root)
+    files = SdfFiles(folder, excluded, graph)
+    root = files.expanded(root)
+    files.expect_excluded()
     for element in root.walk():
         if element.tag in REFUSED:
             raise element.refusal(f"cannot be read: {REFUSED[element.tag]}.")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .document import MAX_DEPTH, MAX_ELEMENTS, XmlElement, document
 from .folder import Folder
-from .graph import ModelGraph
+from .graph import ModelGraph, expect_names
 from .sdf_frames import MODEL, SCOPE, inside, is_true
 
 # From version 1.5 on an axis is in the frame of its joint; before, in that of the model.
@@ -26,11 +26,15 @@ class SdfFiles:
         folder: where files may lie.
         excluded: names of elements that are not read, of models in models with "::" between.
         graph: what notes are added to.
+
+    Attributes:
+        names: those of all elements that were met, and those that were left out.
     """
 
     def __init__(self, folder: Folder, excluded: Sequence[str], graph: ModelGraph):
         self.folder, self.excluded, self.graph = folder, excluded, graph
         self.includes = self.elements = 0
+        self.names: set[str | None] = set()
         self._roots: dict[pathlib.Path, XmlElement] = {}
 
     def expanded(
@@ -50,6 +54,7 @@ class SdfFiles:
             )
         children = []
         for child in element.children:
+            self.names.add(child.attributes.get("name"))
             if self._is_excluded(child, scope):
                 self.graph.note("left out", child, "as was asked for")
                 continue
@@ -63,6 +68,16 @@ class SdfFiles:
             children.append(self.expanded(child, inner, depth + 1, (*files, *path)))
         return dataclasses.replace(element, children=children)
 
+    def expect_excluded(self) -> None:
+        """Refuses names to be left out that no element has.
+
+        Raises:
+            ValueError: with these names.
+        """
+        # What is in a model that is left out is not looked at, but goes with it.
+        outer = [x for x in self.excluded if not any(x.startswith(y + SCOPE) for y in self.excluded)]
+        expect_names(outer, self.names)
+
     def _is_excluded(self, element: XmlElement, scope: str) -> bool:
         """Whether an element is to be left out, by its name or as a joint at such a link or model."""
         names = [end.content for end in element.children_of("parent", "child")] if element.tag == "joint" else []
@@ -72,7 +87,9 @@ class SdfFiles:
         elif element.tag in ("model", "link", "joint", "frame"):
             names.append(element.text("name"))
         full = [inside(scope, name) for name in names]
-        return any(name == x or name.startswith(x + SCOPE) for name in full for x in self.excluded)
+        matches = {x for x in self.excluded for name in full if name == x or name.startswith(x + SCOPE)}
+        self.names |= matches
+        return bool(matches)
 
     def _included(self, include: XmlElement, files: tuple[pathlib.Path, ...]) -> tuple[XmlElement, pathlib.Path]:
         """The model that an <include> means, with what it says of it, and its file."""

@@ -16,6 +16,7 @@ from .graph import (
     ModelGraph,
     ModelJoint,
     ModelLink,
+    expect_names,
     from_quaternion,
     massless_link,
     pose,
@@ -94,6 +95,7 @@ def urdf_graph(root: XmlElement, folder: Folder, base: str, excluded: Sequence[s
         if ":" in element.tag and element.tag.startswith("xacro"):
             raise element.refusal("must be expanded first, by `xacro model.xacro > model.urdf`, but is not.")
     graph = ModelGraph(root.attributes.get("name", folder.root.name), np.array(EARTH_GRAVITY))
+    expect_names(excluded, {e.attributes.get("name") for e in root.children})
     parts = [e for e in root.children if not _is_excluded(e, excluded, graph)]
     _expect_names(parts)
     for element in parts:

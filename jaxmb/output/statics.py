@@ -45,17 +45,26 @@ class Statics(TextInNotebooks, eqx.Module):
 
     @property
     def unique(self) -> dict[str, bool]:
-        """By name of each joint and effort whether a rigid model determines it."""
-        groups = {} if self.report is None else self.report.groups
-        names = (*self.joints, *self.efforts)
-        return {name: groups[_row(name) if _row(name) in groups else name].unique for name in names if groups}
+        """By name of each joint and effort whether a rigid model determines it; of a joint that is held under its name, both."""
+        joints, efforts = self._unique
+        return {name: joints.get(name, True) and efforts.get(name, True) for name in (*joints, *efforts)}
+
+    @property
+    def _unique(self) -> tuple[dict[str, bool], dict[str, bool]]:
+        """The same of joints, and of efforts."""
+        if self.report is None:
+            return {}, {}
+        groups = self.report.groups
+        row = lambda name: _row(name) if _row(name) in groups else name
+        return {name: groups[name].unique for name in self.joints}, {n: groups[row(n)].unique for n in self.efforts}
 
     def __str__(self) -> str:
-        words = {name: "" if unique else "   not unique" for name, unique in self.unique.items()}
+        joints, efforts = self._unique
+        words = lambda name, unique: "" if unique.get(name, True) else "   not unique"
         numbers = lambda *arrays: " ".join(f"{x:>12.6g}" for x in np.concatenate([np.ravel(a) for a in arrays]))
         lines = [f"Forces at rest, t = {float(self.state.t):g} s; in joints force and torque on the body of B"]
-        lines += [f"  {n:<18}{numbers(w.force, w.torque)}{words.get(n, '')}" for n, w in self.joints.items()]
-        lines += [f"  {f'effort at {n}':<18}{numbers(x)}{words.get(n, '')}" for n, x in self.efforts.items()]
+        lines += [f"  {n:<18}{numbers(w.force, w.torque)}{words(n, joints)}" for n, w in self.joints.items()]
+        lines += [f"  {f'effort at {n}':<18}{numbers(x)}{words(n, efforts)}" for n, x in self.efforts.items()]
         clusters = () if self.report is None else self.report.clusters
         return "\n".join([*lines, *(f"  trade against each other: {', '.join(names)}" for names in clusters)])
 

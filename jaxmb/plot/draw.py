@@ -15,7 +15,7 @@ from ..simulation import Solution
 from ..system import State, System
 from .paper import STRIP, measures, paint
 from .reactions import TRUSTED, UNTRUSTED, ReactionArrows, reaction_arrows, verdict_legend, verdicts
-from .scene import SIZE, Scene
+from .scene import SIZE, Scene, expect_numbers
 from .snapshot import Snapshot, Trajectory
 from .solid import TINY
 from .view import View, view_kinds
@@ -62,8 +62,10 @@ def draw(
         The axes; of `view="three"` an array of four.
 
     Raises:
+        TypeError: for traced numbers.
         ValueError: for a view that is not known, and for axes that do not fit.
     """
+    expect_numbers(system, state)
     sketch = _Sketch(system, ax, points, view, symbols)
     trajectory = sketch.scene.trajectory(jax.tree.map(lambda x: x[None], state))
     if forces is not False:
@@ -115,6 +117,7 @@ def animate(
 
     file = None if path is None else pathlib.Path(path)
     writer = None if file is None else _writer(file)
+    expect_numbers(system, solution)
     sketch = _Sketch(system, ax, points, view, symbols)
     indices = np.flatnonzero(np.isfinite(np.asarray(solution.q)).all(axis=-1))
     times, trajectory = np.asarray(solution.ts)[indices], sketch.scene.trajectory(_at_times(solution.states, indices))

@@ -18,7 +18,7 @@ from ..mechanism import linkage_of
 from ..system import State, System, check_state
 from .colour import to_rgb
 from .primitive import Primitive
-from .scene import SIZE, Scene
+from .scene import SIZE, Scene, expect_numbers
 from .solid import triangles
 from .view import View
 
@@ -90,7 +90,9 @@ class LiveWindow:
         """
         names = self._system.coordinates
         if coordinate not in names:
-            raise ValueError(f"Argument `coordinate` must be one of {listing(names)}, but is '{coordinate}'.")
+            raise ValueError(
+                f"Argument `coordinate` must be a coordinate out of {listing(names)}, but is '{coordinate}'."
+            )
         with self._lock:
             q = self.state.q.at[names.index(coordinate)].set(value)
             attempt = try_assemble(self._system, q, jnp.zeros_like(self.state.v), t=self.state.t, hold=[coordinate])
@@ -202,6 +204,7 @@ def live(
         TypeError: for a system that was not built from a mechanism.
         ValueError: for more than one state.
     """
+    expect_numbers(system, state)
     scene = Scene(system, points, symbols)
     check_state(system, state)
     scene.frame(scene.trajectory(jax.tree.map(lambda x: jnp.asarray(x)[None], state)))

@@ -12,6 +12,7 @@ from ..foundations import (
     Positive,
     TextInNotebooks,
     contract,
+    is_concrete,
     program,
     strong,
 )
@@ -133,12 +134,15 @@ def analyse_reactions(
         rank_tol: cut-off of scaled rows, for ranks and for changes.
 
     Raises:
+        TypeError: for traced numbers.
         ValueError: for a batch of states, or an unknown method.
     """
     from scipy.linalg import qr
 
     if method not in METHODS:
         raise ValueError(f"Argument `method` must be 'qr', 'svd' or 'rank', but is {method!r}.")
+    if not is_concrete(system, state):
+        raise TypeError("Argument `state` must hold known numbers, as its system must, but is traced.")
     system, state = apply_mode(system, state)
     rows, parts, maps = _evaluate(system, state)
     # On the host with NumPy: the analysis is of one pose and has no derivative.

@@ -105,7 +105,7 @@ def run(
         fn: `fn(row)` → `Solution`, or a dictionary of arrays in which "result" may be that of a `Solution`. A row holds the parameters by
             name, and its own number "row" (`jax.random.fold_in(key, row["row"])` makes a seed). Its failures should be results, not
             errors: `simulate(…, throw=False)`.
-        table: by name, arrays of equal length, as `sweep.grid` makes them.
+        table: by name, arrays of equal length, as `sweep.grid` makes them, or a frame of pandas.
         folder: a new one, or that of the same sweep: function, table, precision, platform and versions must agree.
         rows_per_shard: rows in a shard.
         memory: budget in bytes on each device, as of `jaxmb.batched`.

@@ -43,6 +43,8 @@ def check_function(fn: Callable[..., object], table: Table) -> PyTree:
         kinds = (
             {name: type(x).__name__ for name, x in shapes.items()}
             if isinstance(shapes, dict)
+            else "an array"
+            if hasattr(shapes, "shape")
             else type(shapes).__name__
         )
         raise TypeError(

@@ -21,13 +21,15 @@ def as_table(columns: object) -> Table:
         TypeError: if `columns` is no mapping of names to numbers.
         ValueError: if there is none, one is called "row", holds numbers that are not finite, or has another length.
     """
-    if not isinstance(columns, Mapping) or not all(isinstance(name, str) for name in columns):
+    items: Any = getattr(columns, "items", None)  # a frame of pandas is no `Mapping`, but has them
+    if items is None or not all(isinstance(name, str) for name, _ in items()):
         raise TypeError(f"Argument `table` must map names to arrays, but is {columns!r}.")
-    if not columns or NUMBER in columns:
+    by_name = dict(items())
+    if not by_name or NUMBER in by_name:
         raise ValueError(
-            f"Argument `table` must hold columns, and none called '{NUMBER}', but holds {listing(columns)}."
+            f"Argument `table` must hold columns, and none called '{NUMBER}', but holds {listing(by_name)}."
         )
-    table = {name: _column(name, values) for name, values in columns.items()}
+    table = {name: _column(name, values) for name, values in by_name.items()}
     lengths = {name: len(values) for name, values in table.items()}
     if len(set(lengths.values())) > 1 or not min(lengths.values()):
         counts = ", ".join(f"'{name}' has {length}" for name, length in lengths.items())

@@ -1,5 +1,6 @@
 """Mechanical systems as pure functions and their evaluation to arrays."""
 
+from .actuation import joint_names as joint_names
 from .actuation import JointDirections as JointDirections
 from .constraint import AbstractConstraint as AbstractConstraint
 from .constraint import Holonomic as Holonomic

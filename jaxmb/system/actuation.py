@@ -1,12 +1,13 @@
 """Inputs that act along coordinates of joints."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from ..foundations import listing
 from .inertia import rate_matrix
 
 Scalar = Float[Array, ""]
@@ -35,3 +36,16 @@ class JointDirections(eqx.Module):
         rows = jax.jacrev(values)(q)
         rate = self.rate
         return (rows if rate is None else rows @ rate_matrix(lambda q, v: rate(q, v, params), q, self.nv)).T
+
+
+def joint_names(joints: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """Names as a tuple.
+
+    Raises:
+        ValueError: for a name that comes twice.
+    """
+    # A string is a sequence of letters, too.
+    names = (joints,) if isinstance(joints, str) else None if joints is None else tuple(joints)
+    if names is not None and len(set(names)) < len(names):
+        raise ValueError(f"Argument `joints` must hold different names, but holds {listing(names)}.")
+    return names

@@ -26,7 +26,7 @@ from ..foundations import (
     table,
 )
 from ..linalg import BlockMatrix, Layout
-from .actuation import JointDirections
+from .actuation import JointDirections, joint_names
 from .constants import Constants
 from .constraint import AbstractConstraint, Holonomic
 from .inertia import AbstractInertia, LagrangianInertia, MassInertia, Rate
@@ -219,16 +219,17 @@ class System(TextInNotebooks, eqx.Module):
         """The coordinates of the system under other constraints, all of which act."""
         return self._with({"constraints": tuple(constraints), "row_counts": tuple(row_counts), "active": None})
 
-    def acting_at(self, joints: Sequence[str] | None) -> "System":
+    def acting_at(self, joints: str | Sequence[str] | None) -> "System":
         """The system whose inputs are torques or forces at coordinates of joints, in place of its own; None for these.
 
         `simulate` makes it for a controller with `joints`; `jaxmb.control.Plant.at` and the reports take it.
 
         Raises:
             ValueError: for a system that was not built from a mechanism, one in which friction grows with the load of a joint
-                (which is computed for its own actuators), and unknown names.
+                (which is computed for its own actuators), and names that are unknown or come twice.
         """
-        if joints is None:
+        names = joint_names(joints)
+        if names is None:
             return self
         if self.joints is None:
             raise ValueError(
@@ -239,8 +240,8 @@ class System(TextInNotebooks, eqx.Module):
                 "A controller with `joints` must not act where forces depend on the inputs, as friction that grows with reactions "
                 "does; use actuators."
             )
-        fns = tuple(self.joints.coordinate(name) for name in joints)
-        return self._with({"actuation_fn": JointDirections(tuple(joints), fns, self.rate_fn, self.nv), "nu": len(fns)})
+        fns = tuple(self.joints.coordinate(name) for name in names)
+        return self._with({"actuation_fn": JointDirections(names, fns, self.rate_fn, self.nv), "nu": len(fns)})
 
     @property
     def acting(self) -> Bool[Array, " m"]:

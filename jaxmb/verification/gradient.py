@@ -216,7 +216,13 @@ def _compare(
     reverse = float(sum(jnp.sum(g * d) for g, d in zip(gradient, direction, strict=True)))
     forward = None if derivative is None else float(derivative(list(start), list(direction)))
     steps = FIRST_STEP / FACTOR ** np.arange(STEPS)
-    value_at = lambda h: float(value_of([x + h * d for x, d in zip(start, direction, strict=True)]))
+
+    def value_at(h: float) -> float:
+        try:
+            return float(value_of([x + h * d for x, d in zip(start, direction, strict=True)]))
+        except jax.errors.JaxRuntimeError:  # of a run, or a search, that raises where it fails
+            return float("nan")
+
     above, below = (np.array([value_at(sign * h) for h in steps]) for sign in (1.0, -1.0))
     difference, uncertainty = _extrapolated((above - below) / (2 * steps))
     # Where a function is stationary its slope has no size of its own, but that by which it changes within the first step.
