@@ -684,7 +684,7 @@ def files():
     )  # fmt: skip
     yield jm.check, dict(system=built(), solution=motion(), reference=motion())
     yield jm.check_gradient, dict(
-        fn=lambda x: x**2, at=Among(2.0, "nan"), forward=Among(lambda x: x**2, "none"), rtol=more(1e-6), directions=more(1), key=Among(jax.random.key(0), "none"),
+        fn=lambda x: x**2, at=Among(2.0, "nan"), rtol=more(1e-6), directions=more(1), key=Among(jax.random.key(0), "none"),
     )  # fmt: skip
     yield fit.identifiability, found | dict(jacobian=known("forward"))
     yield fit.information, found | dict(jacobian=known("forward"))

@@ -334,9 +334,9 @@ def test_gradients_go_through_a_controller(kind):
     """Reverse over the tape and forward mode agree, and are central differences; batches are loops."""
     system, state = pendulum()
 
-    def end(gains, x, adjoint=None):
+    def end(gains, x):
         start = dataclasses.replace(state, v=state.v + x * jnp.array([0.8, 0.6]))
-        run = jm.simulate(system, start, TS, control=TUNED[kind](gains), adjoint=adjoint, **STEPS)
+        run = jm.simulate(system, start, TS, control=TUNED[kind](gains), **STEPS)
         return (
             jnp.sum(run.q[-1] * jnp.array([1.0, 0.3])) + 0.1 * jnp.sum(run.u**2) + jnp.sum(jax.tree.leaves(run.z)[0][3])
         )
@@ -344,7 +344,7 @@ def test_gradients_go_through_a_controller(kind):
     value = jax.jit(end)
     found = jax.jit(jax.vmap(jax.grad(end, (0, 1)), (0, None)))(jnp.stack([GAINS, 0.8 * GAINS]), 0.3)
     found = jax.tree.map(lambda x: x[0], found)
-    forward = jax.jit(lambda g, x: jax.jacfwd(lambda g, x: end(g, x, dfx.ForwardMode()), (0, 1))(g, x))(GAINS, 0.3)
+    forward = jax.jit(jax.jacfwd(end, (0, 1)))(GAINS, 0.3)
     np.testing.assert_allclose(found[0], forward[0], rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(found[1], forward[1], rtol=1e-11, atol=1e-11)
     h = 1e-5

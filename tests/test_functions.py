@@ -28,12 +28,12 @@ def pendulum(constraint=None, force=None, params=PARAMS):
     )
 
 
-def end(k, adjoint=None):
+def end(k):
     """Where a motion ends whose control law, force and constraint close over a number each."""
     k0, k1, k2 = k
     inner = lambda x: k0 * x
     system = pendulum(force=lambda t, q, v, p: -k1 * v - k1 * q, constraint=lambda t, q, p: q @ q - k2)
-    steps = {"dt0": 0.02, "stepsize_controller": dfx.ConstantStepSize(), "max_steps": 16, "adjoint": adjoint}
+    steps = {"dt0": 0.02, "stepsize_controller": dfx.ConstantStepSize(), "max_steps": 16}
     state = jm.assemble(system, [0.6, -0.8])
     return jm.simulate(system, state, [0.2], control=lambda t, q, v, p: inner(q[:1]), **steps).q[0, 0]
 
@@ -48,7 +48,7 @@ def test_functions_may_close_over_traced_values():
     together = jax.vmap(jax.value_and_grad(end))(jnp.stack([k, 2 * k]))
     np.testing.assert_allclose(together[0], [run(k), run(2 * k)], rtol=1e-13)
     np.testing.assert_allclose(together[1][0], differences, rtol=1e-6)
-    np.testing.assert_allclose(jax.jacfwd(lambda k: end(k, dfx.ForwardMode()))(k), differences, rtol=1e-6)
+    np.testing.assert_allclose(jax.jacfwd(end)(k), differences, rtol=1e-6)
 
 
 LAWS = {
@@ -129,18 +129,23 @@ def test_parameters_from_anywhere_share_a_program():
     assert len(traces) == count
 
 
-@pytest.mark.parametrize("inside", [False, True])
-@pytest.mark.slow_cases("False")
-def test_forward_mode_asks_for_its_adjoint(inside):
-    wrap = jax.jit if inside else lambda f: f
-    with pytest.raises(TypeError, match=r"forward mode .* `simulate` needs `adjoint=diffrax.ForwardMode\(\)`"):
-        jax.jacfwd(wrap(end))(jnp.array([0.8, 0.5, 1.3]))
-
-
-def test_reverse_over_reverse_asks_for_its_adjoint():
+@pytest.mark.parametrize("solver", [None, dfx.ImplicitEuler()])
+@pytest.mark.slow_except("None")
+def test_both_modes_without_an_argument(solver):
     system = pendulum()
-    total = lambda angle: jnp.sum(jm.simulate(system, jm.as_state(system, [jnp.cos(angle), jnp.sin(angle)]), [0.1]).q)
-    with pytest.raises(
-        RuntimeError, match=r"reverse derivative .* `simulate` needs `adjoint=diffrax.DirectAdjoint\(\)`"
-    ):
-        jax.grad(jax.grad(total))(0.8)
+
+    def total(angle):
+        start = jm.as_state(system, jnp.stack([jnp.cos(angle), jnp.sin(angle)]))
+        steps = dict(stepsize_controller=dfx.ConstantStepSize(), dt0=0.05, max_steps=4)
+        return jnp.sum(jm.simulate(system, start, [0.1], solver=solver, throw=False, **steps).q)
+
+    angles = jnp.array([0.8, 1.1])
+    forwards, backwards = (jax.jit(jax.vmap(mode(total)))(angles) for mode in (jax.jacfwd, jax.grad))
+    np.testing.assert_allclose(forwards, backwards, rtol=1e-9)
+    twice = jax.jit(jax.jacfwd(jax.jacfwd(total)))(0.8)
+    np.testing.assert_allclose(twice, (jax.grad(total)(0.801) - jax.grad(total)(0.799)) / 0.002, rtol=1e-5)
+    for mode in (jax.grad(jax.grad(total)), jax.jacfwd(jax.grad(total)), jax.grad(jax.jacfwd(total))):
+        with pytest.raises(
+            (TypeError, RuntimeError), match=r"second derivative .* `adjoint=diffrax.DirectAdjoint\(\)`"
+        ):
+            mode(0.8)

@@ -679,7 +679,7 @@ def test_times_and_thresholds_are_batched():
     np.testing.assert_allclose(times, np.sort(np.stack([at, hits], axis=1), axis=1), atol=1e-9)
 
 
-def through_three_events(theta, adjoint=None):
+def through_three_events(theta):
     """Gravity, threshold of a guard and time of a lock; two locks and a release."""
     gravity, level, at = theta
     system = CHAIN.with_params({"g": jnp.array([0.0, -1.0]) * gravity, "level": level})
@@ -689,7 +689,7 @@ def through_three_events(theta, adjoint=None):
         jm.Release("lock q2", at=1.5),
     ]
     solution = jm.simulate(
-        system, chain_start(), jnp.array([1.9]), events=events, max_events=3, adjoint=adjoint, max_steps=256, throw=False,
+        system, chain_start(), jnp.array([1.9]), events=events, max_events=3, max_steps=256, throw=False,
         **precise(1e-12),
     )  # fmt: skip
     return jnp.concatenate([solution.q[-1], solution.v[-1], solution.events.t])
@@ -702,7 +702,7 @@ def test_derivatives_through_three_events(mode):
     if mode == "reverse":
         slopes = jax.jit(jax.vmap(jax.jacrev(through_three_events)))(theta)
     else:
-        slopes = jax.jit(jax.vmap(jax.jacfwd(lambda x: through_three_events(x, dfx.ForwardMode()))))(theta)
+        slopes = jax.jit(jax.vmap(jax.jacfwd(through_three_events)))(theta)
     run, step = jax.jit(jax.vmap(through_three_events)), 1e-3
     values = run(theta)
     assert np.isfinite(values).all() and (np.diff(values[:, -3:]) > 0.1).all()
@@ -719,14 +719,14 @@ def test_forward_and_reverse_mode_agree_through_a_guard():
     system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), potential=spring, params=jnp.array(1.0))
     events = [jm.Lock(0, when=lambda t, q, v, reaction, p: q[0] - 0.2 * p)]
 
-    def end(p, adjoint=None):
+    def end(p):
         own = system.with_params(p)
         start = jm.as_state(own, [-1.0, 0.5], [0.0, 0.3])
-        solution = jm.simulate(own, start, [3.0], events=events, max_events=1, adjoint=adjoint, throw=False)
+        solution = jm.simulate(own, start, [3.0], events=events, max_events=1, throw=False)
         return jnp.concatenate([solution.q[-1], solution.v[-1], solution.events.t])
 
     p = jnp.array(1.3)
-    forward = jax.jit(jax.jacfwd(lambda p: end(p, dfx.ForwardMode())))(p)
+    forward = jax.jit(jax.jacfwd(end))(p)
     assert np.abs(forward).min(where=forward != 0, initial=1) > 0.01
     np.testing.assert_allclose(jax.jit(jax.jacrev(end))(p), forward, atol=1e-13)
 

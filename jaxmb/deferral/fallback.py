@@ -231,8 +231,8 @@ def _transpose(bars: Sequence[Any], *operands: PyTree, work: Fallback, lanes: tu
         tuple(work.operands[k] for k in linear),
         work.wide,
     )
-    given = (operands[1 + k] for k in others)
-    cotangents = fallback_p.bind(needed, *given, *filled, *zeros(transpose.results), work=transpose, lanes=lanes)
+    constant = (operands[1 + k] for k in others)
+    cotangents = fallback_p.bind(needed, *constant, *filled, *zeros(transpose.results), work=transpose, lanes=lanes)
     out: list[Any] = [None] * len(operands)
     for k, bar in zip(linear, cotangents, strict=True):
         # An argument that all rows share gets the sum of their cotangents.

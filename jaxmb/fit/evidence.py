@@ -1,6 +1,5 @@
 """The evidence for what a search found."""
 
-import dataclasses
 from collections.abc import Callable
 
 import jax.numpy as jnp
@@ -35,16 +34,11 @@ def evidence(prepared: Prepared, y: Float[Array, " N"], value: Callable[[Problem
     runs = [check(*_runs(problem, group, y)) for group in problem.groups]
     parts = _free(prepared, y)
 
-    def mode(forward: bool) -> Callable[[dict[str, Array]], Array]:
-        of_mode = dataclasses.replace(problem, forward=forward)
-
-        def of_parts(at: dict[str, Array]) -> Array:
-            return value(of_mode, y.at[np.concatenate([*parts.values()])].set(jnp.concatenate([*at.values()])))
-
-        return of_parts
+    def of_parts(at: dict[str, Array]) -> Array:
+        return value(problem, y.at[np.concatenate([*parts.values()])].set(jnp.concatenate([*at.values()])))
 
     at = {name: y[where] for name, where in parts.items()}
-    gradient = check_gradient(mode(False), at, forward=mode(True)) if at else None
+    gradient = check_gradient(of_parts, at) if at else None
     experiments = [tuple(prepared.experiments[prepared.shots[i][0]] for i in members) for members in prepared.members]
     return SearchCheck(tuple(tuple(dict.fromkeys(names)) for names in experiments), tuple(runs), gradient)
 

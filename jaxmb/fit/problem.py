@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -41,9 +40,7 @@ class Runs(eqx.Module):
         setup = Setup(self.model, shot.control, shot.events)
         return self.unknowns.applied(setup, self.unknowns.values(x))
 
-    def run(
-        self, shot: Shot, x: Float[Array, " n"], start: Float[Array, " s"], adjoint: dfx.AbstractAdjoint | None
-    ) -> tuple[System, Solution]:
+    def run(self, shot: Shot, x: Float[Array, " n"], start: Float[Array, " s"]) -> tuple[System, Solution]:
         """The run of a shot with these parameters and independent coordinates and velocities at its start.
 
         Where it fails the result of the solution says so.
@@ -61,18 +58,12 @@ class Runs(eqx.Module):
             shot.ts,
             control=setup.control,
             events=setup.events,
-            adjoint=adjoint,
             throw=False,
             **self.options,
         )
         # A run's own failure says more than that of its start; only where it has none the start's counts.
         failed = RESULTS.where(solution.result == RESULTS.successful, RESULTS.inconsistent_state, solution.result)
         return system, eqx.tree_at(lambda s: s.result, solution, RESULTS.where(is_consistent, solution.result, failed))
-
-
-def adjoint_of(forward: bool) -> dfx.AbstractAdjoint | None:
-    """How `simulate` is differentiated in forward mode, or in reverse mode."""
-    return dfx.ForwardMode() if forward else None
 
 
 def build_system(model: PyTree) -> System:
@@ -144,33 +135,29 @@ class Problem(AbstractResiduals):
 
     def solutions(self, group: Shot, y: Float[Array, " N"]) -> tuple[System, Solution]:
         """The system of a group of shots, and their runs along a leading axis."""
-        run = lambda shot, z: self.runs.run(shot, z[: self.count], z[self.count :], None)[1]
+        run = lambda shot, z: self.runs.run(shot, z[: self.count], z[self.count :])[1]
         first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, group)
         system = self.runs.build(self.runs.setup(first, (y * self.scale)[: self.count]).model)
         return system, over_shots(run, group, self._arguments(group, y))
 
     def residuals(self, y: Float[Array, " N"]) -> tuple[Float[Array, " R"], RESULTS]:
         """Residuals, NaN where a run fails, and the result of each shot."""
-        adjoint = adjoint_of(self.forward)
         rows, results = [], []
         for group in self.groups:
-            head, tail, result = over_shots(
-                lambda shot, z: self._predicted(shot, z, adjoint), group, self._arguments(group, y)
-            )
+            head, tail, result = over_shots(self._predicted, group, self._arguments(group, y))
             rows += self._compared(group, y, head, tail)
             results.append(result)
         return jnp.concatenate(rows), concatenated(results)
 
     def linear(self, y: Float[Array, " N"]) -> tuple[Float[Array, " R"], Float[Array, "R N"], RESULTS]:
         """Residuals, their Jacobian, and the result of each shot."""
-        adjoint = adjoint_of(self.forward)
         residuals, rows, results = [], [], []
         for group in self.groups:
             of = self._arguments(group, y)
 
             def both(shot: Shot, z: Array) -> Any:
                 def outputs(z: Array) -> Any:
-                    head, tail, result = self._predicted(shot, z, adjoint)
+                    head, tail, result = self._predicted(shot, z)
                     return (head, tail), (head, tail, result)
 
                 # The values come along with the Jacobian, so that no run is made twice.
@@ -189,11 +176,9 @@ class Problem(AbstractResiduals):
         start = jnp.where(group.slots >= 0, y[group.slots], nominal_start(group))
         return jnp.concatenate([x, start], axis=1)
 
-    def _predicted(
-        self, shot: Shot, z: Float[Array, " z"], adjoint: dfx.AbstractAdjoint | None
-    ) -> tuple[tuple[Array, ...], Array, RESULTS]:
+    def _predicted(self, shot: Shot, z: Float[Array, " z"]) -> tuple[tuple[Array, ...], Array, RESULTS]:
         """The signals over time, the independent coordinates and velocities at the end, and what the run reports."""
-        system, motion = self.runs.run(shot, z[: self.count], z[self.count :], adjoint)
+        system, motion = self.runs.run(shot, z[: self.count], z[self.count :])
         succeeded = motion.result == RESULTS.successful
         signals = [jnp.reshape(read(system, motion), (shot.ts.shape[0], -1)) for read in shot.readings]
         for name, width, values in zip(shot.names, shot.widths, signals, strict=True):

@@ -32,7 +32,7 @@ from .experiment import Experiment, listed
 from .identify import FORWARD_LIMIT
 from .parameter import Parameter
 from .prepare import Prepared, prepare
-from .problem import Problem, adjoint_of, concatenated, nominal_start
+from .problem import Problem, concatenated, nominal_start
 from .progress import Progress, reporting
 from .report import failures
 from .shot import Shot, over_shots
@@ -222,7 +222,7 @@ def _of_shot(
     problem: Problem, objective: Callable[..., ArrayLike], shot: Shot, x: Float[Array, " n"]
 ) -> tuple[Array, tuple[Array, RESULTS]]:
     """The objective of a run, NaN where that fails; once more, and what the run reports, for transformations that return them beside a derivative."""
-    system, motion = problem.runs.run(shot, x, nominal_start(shot), adjoint_of(problem.forward))
+    system, motion = problem.runs.run(shot, x, nominal_start(shot))
     about = () if shot.about is None else (shot.about,)
     value = objective(system, motion, *about)
     if not isinstance(value, float | int | Array) or jnp.shape(value):

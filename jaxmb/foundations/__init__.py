@@ -70,7 +70,6 @@ from .result import codes as codes
 from .remembered import remembered as remembered
 from .result import RESULTS as RESULTS
 from .result import verdicts as verdicts
-from .reverse import reverse_only as reverse_only
 from .silent import silent as silent
 from .unreached import with_nan_derivatives as with_nan_derivatives
 from .working import show_progress as show_progress

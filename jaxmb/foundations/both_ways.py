@@ -6,6 +6,7 @@
 
 from collections.abc import Callable, Sequence
 
+import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 from jax.core import ShapedArray
@@ -23,19 +24,22 @@ def both_ways(
     reverse: Linear,
     residuals: Sequence[Array],
     operands: Sequence[Array],
-    results: Sequence[jax.ShapeDtypeStruct],
+    results: Sequence[jax.ShapeDtypeStruct | Array],
+    refusal: str,
 ) -> list[Array]:
     """`forward(residuals, operands)`, linear in the operands, whose transpose is `reverse(residuals, cotangents)`.
 
     Args:
         forward: the function; neither it nor the other one may hold traced numbers.
         reverse: its transpose.
-        residuals: what both depend on, without derivatives.
+        residuals: what both depend on; by these `forward` may be differentiated forwards, and nothing else.
         operands: in which they are linear.
         results: shapes and types of what `forward` returns.
+        refusal: what a TypeError says of all other derivatives by the residuals.
     """
     shapes = tuple(ShapedArray(x.shape, x.dtype) for x in results)
-    return _linear.bind(*residuals, *operands, forward=forward, reverse=reverse, count=len(residuals), results=shapes)
+    params = {"forward": forward, "reverse": reverse, "count": len(residuals), "results": shapes}
+    return _linear.bind(*residuals, *operands, **params, refusal=refusal, transposed=False)
 
 
 _linear = Primitive("both_ways")
@@ -43,7 +47,7 @@ _linear.multiple_results = True
 Shapes = tuple[ShapedArray, ...]
 
 
-def _impl(*args: Array, forward: Linear, reverse: Linear, count: int, results: Shapes) -> list[Array]:
+def _impl(*args: Array, forward: Linear, count: int, **params: object) -> list[Array]:
     return list(forward(list(args[:count]), list(args[count:])))
 
 
@@ -51,15 +55,27 @@ def _jvp(
     primals: Sequence[Array],
     tangents: Sequence[Array | ad.Zero],
     forward: Linear,
-    reverse: Linear,
     count: int,
-    results: Shapes,
+    refusal: str,
+    transposed: bool,
+    **params: object,
 ) -> tuple[list[Array], list[Array]]:
-    if any(not isinstance(dot, ad.Zero) for dot in tangents[:count]):
-        raise TypeError("Derivatives of second order through a step are not available.")
-    params = {"forward": forward, "reverse": reverse, "count": count, "results": results}
-    dots = [ad.instantiate_zeros(dot) for dot in tangents[count:]]
-    return _linear.bind(*primals, **params), _linear.bind(*primals[:count], *dots, **params)
+    params |= {"forward": forward, "count": count, "refusal": refusal, "transposed": transposed}
+    out = _linear.bind(*primals, **params)
+    moving = [k for k, dot in enumerate(tangents) if not isinstance(dot, ad.Zero)]
+    if all(k >= count for k in moving):
+        dots = [ad.instantiate_zeros(dot) for dot in tangents[count:]]
+        return out, _linear.bind(*primals[:count], *dots, **params)
+    # What goes back may hold what was found on the way there as a constant.
+    if transposed:
+        raise TypeError(refusal)
+
+    def fn(*operands: Array) -> list[Array]:
+        values = {**dict(enumerate(primals)), **dict(zip(moving, operands, strict=True))}
+        return _impl(*values.values(), forward=forward, count=count)
+
+    dots = jax.jvp(fn, [primals[k] for k in moving], [tangents[k] for k in moving])[1]
+    return out, eqxi.nondifferentiable_backward(dots, msg=refusal)
 
 
 def _transpose(
@@ -69,19 +85,35 @@ def _transpose(
     reverse: Linear,
     count: int,
     results: Shapes,
+    refusal: str,
+    transposed: bool,
 ) -> list[Array | None]:
     residuals, operands = args[:count], args[count:]
     cotangents = [
         jnp.zeros(s.shape, s.dtype) if isinstance(bar, ad.Zero) else bar for bar, s in zip(bars, results, strict=True)
     ]
     linear = [x.aval for x in operands if isinstance(x, ad.UndefinedPrimal)]
-    shapes = tuple(ShapedArray(x.shape, x.dtype) for x in linear)
-    transposed = _linear.bind(*residuals, *cotangents, forward=reverse, reverse=forward, count=count, results=shapes)
-    return [*(None for _ in residuals), *transposed]
+    back = _linear.bind(
+        *residuals,
+        *cotangents,
+        forward=reverse,
+        reverse=forward,
+        count=count,
+        results=tuple(ShapedArray(x.shape, x.dtype) for x in linear),
+        refusal=refusal,
+        transposed=not transposed,
+    )
+    return [*(None for _ in residuals), *back]
 
 
 def _batch(
-    args: Sequence[Array], axes: Sequence[int | None], forward: Linear, reverse: Linear, count: int, results: Shapes
+    args: Sequence[Array],
+    axes: Sequence[int | None],
+    forward: Linear,
+    reverse: Linear,
+    count: int,
+    results: Shapes,
+    **params: object,
 ) -> tuple[list[Array], list[int]]:
     size = next(x.shape[axis] for x, axis in zip(args, axes, strict=True) if axis is not None)
     leading = [x if axis is None else jnp.moveaxis(x, axis, 0) for x, axis in zip(args, axes, strict=True)]
@@ -99,6 +131,7 @@ def _batch(
         reverse=lanes(reverse),
         count=count,
         results=tuple(ShapedArray((size, *s.shape), s.dtype) for s in results),
+        **params,
     )
     return batched, [0] * len(batched)
 

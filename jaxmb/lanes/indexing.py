@@ -158,8 +158,8 @@ def _scatter(
                 continue
             start = inside
         start[free] += np.array([source[d] for d in window], np.int64)
-        place, value = tuple(start), int(new[source])
-        out[place] = reader.graph.apply("add", int(out[place]), value) if adds else value
+        index, value = tuple(start), int(new[source])
+        out[index] = reader.graph.apply("add", int(out[index]), value) if adds else value
     return out
 
 

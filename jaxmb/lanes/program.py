@@ -368,13 +368,13 @@ def _jvp(
     )
     if not any(moving) or not any(map(is_number, results)):
         return results, [_no_tangent(x) for x in results]
-    places = [k for k, moves in enumerate(moving) if moves]
-    directions = [tangents[k] for k in places]
+    which = [k for k, moves in enumerate(moving) if moves]
+    directions = [tangents[k] for k in which]
     tangent = program.tangent(moving)
     if tangent is None:  # by JAX
         fn = functools.partial(uncompiled, program=program, lanes=lanes)
-        move = of_some(fn, dict(enumerate(primals)), places)
-        every = jax.jvp(move, tuple(primals[k] for k in places), tuple(directions))[1]
+        move = of_some(fn, dict(enumerate(primals)), which)
+        every = jax.jvp(move, tuple(primals[k] for k in which), tuple(directions))[1]
         return results, [t if is_number(x) else _no_tangent(x) for x, t in zip(results, every, strict=True)]
     changes = iter(_without_zeros(lanes_p.bind(*primals, *directions, program=tangent, lanes=lanes), tangent))
     return results, [next(changes) if is_number(x) else _no_tangent(x) for x in results]

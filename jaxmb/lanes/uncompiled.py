@@ -32,11 +32,11 @@ def uncompiled(*operands: Array | np.ndarray, program: "Program | LoopProgram", 
     return [jnp.broadcast_to(x, (*lanes, *s.shape)) for x, s in zip(results, program.results, strict=True)]
 
 
-def of_some(fn: Callable[..., Any], fixed: Mapping[int, Any], places: Sequence[int]) -> Callable[..., Any]:
+def of_some(fn: Callable[..., Any], fixed: Mapping[int, Any], moving: Sequence[int]) -> Callable[..., Any]:
     """A function of the operands at some places, the others being fixed."""
 
     def of_those(*operands: Any) -> Any:
-        values = {**fixed, **dict(zip(places, operands, strict=True))}
+        values = {**fixed, **dict(zip(moving, operands, strict=True))}
         return fn(*(values[k] for k in range(len(values))))
 
     return of_those

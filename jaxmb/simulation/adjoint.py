@@ -1,30 +1,32 @@
-"""The motion of a phase, and its reverse derivative from a tape of the accepted steps."""
+"""The motion of a phase, and its derivatives: forwards, or back over a tape of the accepted steps."""
 
 import dataclasses
 from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
-import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from ..deferral import with_fallback
+from ..foundations import Blank, both_ways, shapes_of
+from ..lanes import of_some
 from .compiled_adjoint import compiled_run_adjoint
 from .engine import adjoint_of, with_layout
 from .method import Method
 from .phase import Phase, PhaseInputs, Tape, solve
 from .reverse_step import ReverseStep, added, zeros_like
+from .stages import is_explicit
 from .state_vector import StateVector
 from .vector_field import VectorField
 
 Scalar = Float[Array, ""]
-# The sweep is a loop of unknown length.
-TWICE_BACK = (
-    "A reverse derivative of a reverse derivative through `simulate` needs `adjoint=diffrax.DirectAdjoint()`, at a cost that grows with "
-    "`max_steps`; forward over forward mode needs `adjoint=diffrax.ForwardMode()`."
+# What goes back holds the tape, and is no function of it.
+TWICE = (
+    "A second derivative through `simulate` is found in forward over forward mode, or in all others by "
+    "`adjoint=diffrax.DirectAdjoint()`, at a cost that grows with `max_steps`."
 )
 
 
@@ -39,62 +41,147 @@ def integrate(
     dense: bool = False,
 ) -> Phase:
     """The motion from t0 to t1, or to an event, saved at times in between."""
-    moving = PhaseInputs(with_layout(method, field, y0), t0, t1, y0, ts)
+    inputs = PhaseInputs(field, t0, t1, y0, ts)
     if method.adjoint is not None:
-        return solve(moving, method, event, method.adjoint, dense)[0]
-    # The rule below differentiates by its first argument only: nothing that a solver or a guard holds may be perturbed.
+        return _solved(inputs, method, event, dense)[0]
+    # Nothing that a solver or a guard holds may be perturbed.
     detached = lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x
-    return _taped(moving, *jax.tree.map(detached, (method, event)))
+    blank, arrays = Blank.of((inputs, *jax.tree.map(detached, (method, event)), dense))
+    return _motion(arrays, blank)
 
 
-@eqx.filter_custom_vjp
-def _taped(moving: PhaseInputs, method: Method, event: dfx.Event | None) -> Phase:
-    # Diffrax's loop without checkpoints: nothing is differentiated through it, the rule below has the tape.
-    return solve(moving, method, event, dfx.ForwardMode())[0]
+def _solved(
+    inputs: PhaseInputs, method: Method, event: dfx.Event | None, dense: bool, tape: bool = False
+) -> tuple[Phase, Tape | None]:
+    """The motion by its layout, and its tape; without an adjoint nothing is differentiated through the loop."""
+    laid_out = dataclasses.replace(inputs, field=with_layout(method, inputs.field, inputs.y0))
+    return solve(laid_out, method, event, method.adjoint or dfx.ForwardMode(), dense, tape)
 
 
-@_taped.def_fwd
-def _forward(_: PyTree, moving: PhaseInputs, method: Method, event: dfx.Event | None) -> tuple[Phase, Any]:
-    # Before the loops are: what some versions of JAX say of these names no adjoint.
-    moving = eqxi.nondifferentiable(moving, msg=TWICE_BACK)
-    phase, tape = solve(moving, method, event, dfx.ForwardMode(), tape=True)
+@eqx.filter_custom_jvp
+def _motion(arrays: list[Array], blank: Blank) -> Phase:
+    return _solved(*blank.filled(arrays))[0]
+
+
+@_motion.def_jvp
+def _with_derivative(primals: PyTree, tangents: PyTree) -> tuple[Phase, Any]:
+    (arrays, blank), (dots, _) = primals, tangents
+    inputs, method, event, dense = blank.filled(arrays)
+    # A tape has the slopes of an explicit method only at its states, and a size.
+    by_tape = is_explicit(method.solver.solver) and method.max_steps is not None and not dense
+    phase, tape = _solved(inputs, method, event, dense, by_tape)
     accepted = phase.accepted
-    return phase, (tape, phase.t, accepted.rows.in_use, accepted.steady)
+    taped = (tape, phase.t, accepted.rows.in_use, accepted.steady) if by_tape else None
+    tape_blank, tape_arrays = Blank.of(jax.tree.map(lambda x: lax.stop_gradient(jnp.asarray(x)), taped))
+    moving = tuple(k for k, dot in enumerate(dots) if dot is not None)
+    derivative = _Derivative(blank, len(arrays), moving, tape_blank)
+    reverse = derivative.by_tape if by_tape else derivative.by_checkpoints
+    results, structure = jax.tree.flatten(_differentiable(phase))
+    dots = both_ways(
+        derivative.forward, reverse, [*arrays, *tape_arrays], [dots[k] for k in moving], shapes_of(results), TWICE
+    )
+    none, moves = jax.tree.map(lambda _: None, phase), jax.tree.unflatten(structure, dots)
+    return phase, eqx.tree_at(lambda p: (p.ys, p.y, p.interpolation), none, moves, is_leaf=lambda x: x is None)
 
 
-@_taped.def_bwd
+def _differentiable(phase: Phase) -> Any:
+    """What has derivatives: states that are saved, and the last one; the time of an event is held."""
+    return eqx.filter((phase.ys, phase.y, phase.interpolation), eqx.is_inexact_array)
+
+
+# In the place of an array that moves.
+_MOVES = object()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Derivative:
+    """The derivative of a motion.
+
+    Attributes:
+        blank: inputs, method, event and whether the motion is dense, without their arrays.
+        count: how many these are.
+        moving: which of them move.
+        tape: the tape, the time that was reached, the rows in use at the end, and whether they always were, without their arrays.
+    """
+
+    blank: Blank
+    count: int
+    moving: tuple[int, ...]
+    tape: Blank
+
+    def _run(self, residuals: list[Array], adjoint: dfx.AbstractAdjoint) -> Any:
+        """The results as a function of what moves, and that."""
+
+        def run(*arrays: Array) -> list[Array]:
+            inputs, method, event, dense = self.blank.filled(arrays)
+            phase, _ = _solved(inputs, dataclasses.replace(method, adjoint=adjoint), event, dense)
+            return jax.tree.leaves(_differentiable(phase))
+
+        arrays = residuals[: self.count]
+        return of_some(run, dict(enumerate(arrays)), self.moving), *(arrays[k] for k in self.moving)
+
+    def forward(self, residuals: list[Array], dots: list[Array]) -> list[Array]:
+        """The tangents of the results, found along with the motion."""
+        run, *moving = self._run(residuals, dfx.ForwardMode())
+        return jax.jvp(run, moving, dots)[1]
+
+    def by_checkpoints(self, residuals: list[Array], bars: list[Array]) -> list[Array]:
+        """The cotangents of what moves, by stretches of the motion that are made again."""
+        _, method, *_ = self.blank.filled(residuals[: self.count])
+        run, *moving = self._run(residuals, dfx.RecursiveCheckpointAdjoint(checkpoints=method.max_steps))
+        return list(jax.vjp(run, *moving)[1](bars))
+
+    def by_tape(self, residuals: list[Array], bars: list[Array]) -> list[Array]:
+        """The cotangents of what moves, back over the tape."""
+        inputs, method, *_ = self.blank.filled(residuals[: self.count])
+        marks = self.blank.filled([_MOVES if k in self.moving else None for k in range(self.count)])[0]
+        moves = jax.tree.map(lambda x: x is _MOVES, marks, is_leaf=lambda x: x is None)
+        saved_bar, end_bar = (StateVector(bar, inputs.y0.nq, inputs.y0.nv) for bar in bars)
+        taped = self.tape.filled(residuals[self.count :])
+        inputs = dataclasses.replace(inputs, field=with_layout(method, inputs.field, inputs.y0))
+        field_bar, *others = _backward(inputs, method, moves.field, taped, saved_bar, end_bar)
+        own = moves.t0, moves.t1, moves.y0.packed, moves.ts
+        return [*jax.tree.leaves(field_bar), *(bar for bar, moves in zip(others, own, strict=True) if moves)]
+
+
 def _backward(
-    residuals: tuple[Tape, Scalar, Any, Any],
-    cotangents: Phase,
-    perturbed: PhaseInputs,
-    moving: PhaseInputs,
+    inputs: PhaseInputs,
     method: Method,
-    event: dfx.Event | None,
-) -> PhaseInputs:
+    moving: PyTree,
+    taped: tuple[Tape, Scalar, Array, Array],
+    saved_bar: StateVector,
+    end_bar: StateVector,
+) -> tuple[Any, Array, Array, Array, Array]:
     """Back over the steps as they were taken: their times are given, each is made again from where it began.
 
     A saved state is read off the interpolation of its step, and so is the last one. The time of an event is held; the
     derivative by the start is that of the flow, −∂y/∂y₀ f(t₀, y₀).
+
+    Args:
+        inputs: of the motion.
+        method: that made it.
+        moving: which of the problem's arrays move.
+        taped: the tape, the time that was reached, the rows in use at the end, and whether they always were.
+        saved_bar: cotangents of the saved states,
+        end_bar: and of the last one.
+
+    Returns:
+        Cotangents of what moves of the problem, of t₀, t₁, y₀ and the times of saved states.
     """
-    tape, reached, *others = residuals
-    in_use, steady = map(jnp.asarray, others)  # JAX hands on as numbers what it knows
-    field = moving.field
+    tape, reached, in_use, steady = taped
     # The rows in use are a mask and have no cotangent: they stay out of what is differentiated.
-    without = lambda p, regular_only=None: eqx.tree_at(
-        lambda p: p.regular_only, p, regular_only, is_leaf=lambda x: x is None
-    )
-    moves, rest = map(without, eqx.partition(field, perturbed.field))
-    compiled = adjoint_of(method, moves, rest, moving.y0)
+    without = lambda field: eqx.tree_at(lambda f: f.regular_only, field, None, is_leaf=lambda x: x is None)
+    moves, rest = map(without, eqx.partition(inputs.field, moving))
+    compiled = adjoint_of(method, moves, rest, inputs.y0)
     reverse = ReverseStep(rest=rest, method=method, tape=tape, compiled=compiled, in_use=in_use, steady=steady)
     # The last state, too, is one that is saved.
-    times = jnp.append(moving.ts, reached)
-    saved_bar, end_bar = _cotangents(cotangents.ys, _copies(moving.y0, moving.ts)), _cotangents(cotangents.y, moving.y0)
+    times = jnp.append(inputs.ts, reached)
     bars = jax.tree.map(lambda saved_bar, end_bar: jnp.concatenate([saved_bar, end_bar[None]]), saved_bar, end_bar)
     within = times <= reached
     bars = jax.tree.map(lambda b: jnp.where(within.reshape((-1,) + (1,) * (b.ndim - 1)), b, 0), bars)
     # The step in which each lies, the first that ends at or after it; none beyond what was reached.
     ends = jnp.where(jnp.arange(tape.ends.shape[0]) < tape.count, tape.ends, jnp.inf)
-    indices = jnp.minimum(jnp.searchsorted(ends, moving.ts), jnp.maximum(tape.count - 1, 0))
+    indices = jnp.minimum(jnp.searchsorted(ends, inputs.ts), jnp.maximum(tape.count - 1, 0))
     # Entries that were not reached lie beyond the tape, so that no step reads them.
     indices = jnp.where(within[:-1], indices, tape.ts.shape[0])
     # The compiled sweep knows no samples that are no program: then it goes step by step.
@@ -111,17 +198,15 @@ def _backward(
         sweep = with_fallback(
             compiled_sweep[1] | ~steady, _step_by_step, (alone, moves, times, bars, indices), compiled_sweep[0]
         )
-    state_bar, moves_bar, times_bar, start_bar = sweep
+    state_bar, field_bar, times_bar, t0_bar = sweep
     # Without an accepted step all saved states are the start itself; the sweep over no steps does not see their cotangents.
     total = jax.tree.map(lambda b: jnp.sum(b, axis=0), bars)
     empty = tape.count == 0  # all is the start
     state_bar = jax.tree.map(lambda a, b: jnp.where(empty, b, a), state_bar, total)
-    moves_bar, times_bar, start_bar = jax.tree.map(lambda x: jnp.where(empty, 0, x), (moves_bar, times_bar, start_bar))
+    field_bar, times_bar, t0_bar = jax.tree.map(lambda x: jnp.where(empty, 0, x), (field_bar, times_bar, t0_bar))
     # Where an event has ended the run its end does not depend on t₁.
-    end_bar = jnp.where(reached < moving.t1, 0, times_bar[-1])
-    moves_bar = without(moves_bar, eqx.filter(field.regular_only, False))
-    bars_of_inputs = PhaseInputs(moves_bar, start_bar, end_bar, state_bar, times_bar[:-1])
-    return eqxi.nondifferentiable_backward(bars_of_inputs, msg=TWICE_BACK)
+    t1_bar = jnp.where(reached < inputs.t1, 0, times_bar[-1])
+    return field_bar, t0_bar, t1_bar, state_bar.packed, times_bar[:-1]
 
 
 def _step_by_step(
@@ -142,13 +227,3 @@ def _step_by_step(
     start = (tape.count - 1, none, none, zeros_like(moves), jnp.zeros_like(times), jnp.zeros_like(times[0]))
     _, state_bar, _, moves_bar, times_bar, start_bar = lax.while_loop(lambda c: c[0] >= 0, step, start)
     return state_bar, moves_bar, times_bar, start_bar
-
-
-def _copies(y: StateVector, like: Array) -> Any:
-    return jax.tree.map(lambda x: jnp.zeros((like.shape[0], *x.shape), x.dtype), y)
-
-
-def _cotangents(bar: PyTree, like: PyTree) -> Any:
-    """The cotangent with zeros where there is none."""
-    bar = jax.tree.map(lambda _: None, like) if bar is None else bar
-    return jax.tree.map(lambda x, b: jnp.zeros_like(x) if b is None else b, like, bar)

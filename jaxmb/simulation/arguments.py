@@ -12,10 +12,6 @@ from .feedback import FeedbackLoop
 
 # Made once: to make the defaults anew took a tenth of a call of a known system.
 _SOLVER, DRIFT = dfx.Tsit5(), Projection()
-FORWARD = (
-    "A derivative in forward mode (`jvp`, `jacfwd`, forward over reverse) through `simulate` needs "
-    "`adjoint=diffrax.ForwardMode()`, or `adjoint=diffrax.DirectAdjoint()` along with reverse mode."
-)
 
 
 def checked_control(system: System, state: State, control: object) -> tuple[System, FeedbackLoop | None]:

@@ -224,8 +224,6 @@ def choose_engine(
     check_state(system, state)
     system, loop = checked_control(system, state, control)
     solver, formulation = checked_solver(solver), formulation_at(formulation, system, state)
-    if adjoint is None and not is_explicit(solver):
-        adjoint = dfx.RecursiveCheckpointAdjoint()
     steps = ConstrainedSolver(solver), dfx.ConstantStepSize(), None, adjoint, dfx.NoProgressMeter(), None
     method, keeping, choices = Method(*steps, engine), as_parameters(drift or DRIFT), []
 

@@ -33,7 +33,6 @@ from ..foundations import (
     lasting,
     listing,
     program,
-    reverse_only,
     strong,
     with_nan_derivatives,
     working,
@@ -43,7 +42,7 @@ from ..linalg import inverse_root
 from ..system import Names, Scale, State, System, Terms, Values, apply_mode, canonical, check_state, check_values
 from ..topology import AbstractEvent, Plan, check_unattended, plan_events, resolution
 from .adjoint import integrate
-from .arguments import DRIFT, FORWARD, checked_control, checked_solver
+from .arguments import DRIFT, checked_control, checked_solver
 from .clipping import Interrupted, Limited, landing
 from .drift import AbstractDrift
 from .engine import compiles_quickly
@@ -108,9 +107,10 @@ def simulate(
             itself (1e-4 and 1e-6 in float32). Tolerances of a controller that is given are used as they are.
         dt0: first step, or the step of `ConstantStepSize`; by default, for adaptive controllers, 0.03/Ω with the rate Ω of the
             motion at the start (`State.scale`).
-        adjoint: Diffrax's way to differentiate. By default, for explicit Runge–Kutta solvers, reverse mode over a tape of the
-            accepted steps, which are gone back over as they were taken; for others, and with `dense=True` or `max_steps=None`,
-            `RecursiveCheckpointAdjoint(checkpoints=max_steps)`. Forward mode needs `ForwardMode()`; both modes `DirectAdjoint()`.
+        adjoint: Diffrax's way to differentiate. By default both modes are there: forward mode, also of second order, as by `ForwardMode()`,
+            and reverse mode, for explicit Runge–Kutta solvers over a tape of the accepted steps, which are gone back over as they
+            were taken; for others, and with `dense=True` or `max_steps=None`, as by
+            `RecursiveCheckpointAdjoint(checkpoints=max_steps)`. Other second derivatives need `DirectAdjoint()`.
         progress_meter: Diffrax's; none by default.
         max_steps: largest number of steps, rejected ones included; with events, between two of them.
         dense: whether to keep the interpolation for `Solution.evaluate`.
@@ -141,13 +141,13 @@ def simulate(
     check_state(system, state)
     system, loop = checked_control(system, state, control)
     system = canonical(system)
-    solver, adjoint = _solver_and_adjoint(solver, adjoint, dense, max_steps)
+    solver = checked_solver(solver)
+    if adjoint is None and not is_explicit(solver):
+        solver = _with_stored_stages(solver)
     formulation = formulation_at(formulation, system, state)
     if system.joints is not None:
         _warn(system.joints.check_run(system, state, bool(events), formulation.rank_tol))
     ts = jnp.asarray(ts, default_float())
-    if adjoint is None or isinstance(adjoint, dfx.RecursiveCheckpointAdjoint):
-        system, state, ts, loop = reverse_only((system, state, ts, loop), FORWARD)
     timing, planning, plan, state = _time_checks(state, ts), (), None, strong(state)
     if events:
         plan, state, late, planning = plan_events(system, formulation, events, state, as_jax(in_numpy(ts)[-1]))
@@ -201,16 +201,6 @@ def _warn(doubts: Sequence[str]) -> None:
     """Warns where `simulate` was called."""
     for doubt in doubts:
         warnings.warn(doubt, stacklevel=3)
-
-
-def _solver_and_adjoint(
-    solver: dfx.AbstractSolver | None, adjoint: dfx.AbstractAdjoint | None, dense: bool, max_steps: int | None
-) -> tuple[dfx.AbstractSolver, dfx.AbstractAdjoint | None]:
-    """The solver and, where no tape can be written for a reverse derivative, checkpoints in its place."""
-    solver = checked_solver(solver)
-    if adjoint is None and not (is_explicit(solver) and max_steps is not None and not dense):
-        return _with_stored_stages(solver), dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps)
-    return solver, adjoint
 
 
 def _without_failure(system: System, solution: Solution, good: Array, checks: Sequence[Check]) -> Solution:

@@ -127,17 +127,17 @@ def all_stages(
     slopes = StateVector(jnp.asarray(np.zeros((s, y0.packed.shape[0]), y0.packed.dtype)), y0.nq, y0.nv)
     parts = (jnp.asarray(np.arange(rows)), tableau.a, tableau.c)
 
-    def made(limit: Array) -> Stages:
+    def by_limit(limit: Array) -> Stages:
         (ks, last, raw), (near, tau) = lax.scan(functools.partial(stage, limit), (slopes, none, y0), parts)
         return Stages(raw, ks, last, near, tau)
 
     # Known when the program is traced: far from singular poses no stage is corrected.
     if field.smooth or not field.system.m:
-        return made(limits[0])
+        return by_limit(limits[0])
 
-    def made_where_near(before: Stages, limit: Array) -> tuple[Stages, None]:
-        return where_any(jnp.any(before.near), lambda: made(limit), before), None
+    def where_near(before: Stages, limit: Array) -> tuple[Stages, None]:
+        return where_any(jnp.any(before.near), lambda: by_limit(limit), before), None
 
     # What a stage is off the constraints by enters its slope divided by the gap: too much for gaps above NEAR too, in a step that comes near.
     first = Stages(y0, slopes, none, jnp.ones(rows, bool), jnp.zeros(rows, t0.dtype))
-    return lax.scan(made_where_near, first, limits)[0]
+    return lax.scan(where_near, first, limits)[0]

@@ -1,7 +1,7 @@
 """Steps of one length, one call each: for loops that are written elsewhere."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import diffrax as dfx
 import equinox as eqx
@@ -21,14 +21,12 @@ from ..foundations import (
     Numbers,
     Positive,
     as_parameters,
-    both_ways,
     contract,
     default_float,
     enforce,
     is_concrete,
     listing,
     remembered,
-    shapes_of,
     strong,
     with_nan_derivatives,
 )
@@ -44,7 +42,6 @@ from .method import AbstractEngine, Method
 from .phase import Phase
 from .regular import regular_if_possible
 from .solver import ConstrainedSolver
-from .stages import is_explicit
 from .state_vector import StateVector
 from .vector_field import VectorField
 
@@ -368,11 +365,9 @@ class StepInputs(eqx.Module):
     t1: Float[Array, ""]
     y0: StateVector
 
-    def run(self, forward: bool = False) -> Phase:
-        """The motion, to be differentiated in one of both modes."""
-        adjoint = dfx.ForwardMode() if forward else self.method.adjoint
-        method, ts = dataclasses.replace(self.method, adjoint=adjoint), lax.stop_gradient(self.t1)[None]
-        return integrate(method, self.field, self.t0, self.t1, self.y0, ts)
+    def run(self) -> Phase:
+        """The motion."""
+        return integrate(self.method, self.field, self.t0, self.t1, self.y0, lax.stop_gradient(self.t1)[None])
 
 
 def _checked_inputs(step: Stepper, u: Numbers | None) -> Array | None:
@@ -397,11 +392,9 @@ def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[StepEnd, R
     field, finite = inputs.field, inputs.field.consistent
     # Rows that were independent at the stepper's state are tried first: the rank rule is a fallback then, which may never be compiled.
     regular = regular_if_possible(inputs.method, field, inputs.t0, inputs.y0, step.independent)
-    # Arrays are operands of the rule below, so that it knows which of them move.
-    blank, arrays = Blank.of(dataclasses.replace(inputs, field=regular))
-    packed, result = _end(arrays, blank)
-    result = RESULTS.where(finite, result, RESULTS.inconsistent_state)
-    y1 = StateVector(jnp.where(result == RESULTS.successful, packed, jnp.nan), inputs.y0.nq, inputs.y0.nv)
+    phase = dataclasses.replace(inputs, field=regular).run()
+    result = RESULTS.where(finite, verdict(phase, finite), RESULTS.inconsistent_state)
+    y1 = jax.tree.map(lambda x: jnp.where(result == RESULTS.successful, x, jnp.nan), phase.y)
     y1 = with_nan_derivatives(y1, field.system, state, field.loop, u)
     dt = lax.stop_gradient(step.dt)
     return (state.t + dt, y1.q, y1.v, None if state.control is None else y1.control), result
@@ -427,16 +420,14 @@ def problem_of(step: Stepper, state: State, u: Float[Array, " nu"] | None) -> St
     scale = lax.stop_gradient(bare.scale)
     # At least one motion in the time of a step, as `simulate` takes it in that of the run: at rest Ω would be zero.
     scale = dataclasses.replace(scale, rate=jnp.maximum(scale.rate, 1 / dt))
-    max_steps = step.substeps + SPARE_STEPS
-    # For solvers that are not explicit as many checkpoints as steps: of so few none need be made twice on the way back.
     method = Method(
         solver=ConstrainedSolver(step.solver),
         controller=dfx.ConstantStepSize(),
         # By the times as they are rounded: of a length that is longer by rounding Diffrax makes one substep more, all of them shorter.
         dt0=lax.stop_gradient(jnp.where(finite, t1 - t0, dt)) / step.substeps,
-        adjoint=None if is_explicit(step.solver) else dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps),
+        adjoint=None,
         progress_meter=dfx.NoProgressMeter(),
-        max_steps=max_steps,
+        max_steps=step.substeps + SPARE_STEPS,
         engine=step.engine,
     )
     choice = step.formulation.choose(rows_at(*lax.stop_gradient((system, t0, y0.q)), scale.row))
@@ -450,48 +441,3 @@ def problem_of(step: Stepper, state: State, u: Float[Array, " nu"] | None) -> St
         choice=choice,
     )
     return StepInputs(field, method, t0, t1, y0)
-
-
-@eqx.filter_custom_jvp
-def _end(arrays: list[Array], blank: Blank) -> tuple[Array, RESULTS]:
-    """The integrated vector (n,) at the end of a step, and the result of the step."""
-    inputs = blank.filled(arrays)
-    phase = inputs.run()
-    return phase.y.packed, verdict(phase, inputs.field.consistent)
-
-
-@_end.def_jvp
-def _end_jvp(primals: PyTree, tangents: PyTree) -> tuple[PyTree, PyTree]:
-    (arrays, blank), (dots, _) = primals, tangents
-    packed, result = _end(arrays, blank)
-    moving = tuple(k for k, dot in enumerate(dots) if dot is not None)
-    # A run has one derivative, over its tape or forwards, while a loop outside may ask for either: the choice is left to when it is known.
-    derivative = _EndDerivative(blank, moving)
-    (packed_dot,) = both_ways(
-        derivative.forward, derivative.reverse, arrays, [dots[k] for k in moving], shapes_of([packed])
-    )
-    return (packed, result), (packed_dot, jax.tree.map(lambda _: None, result))
-
-
-@dataclasses.dataclass(frozen=True)
-class _EndDerivative:
-    """The derivative of a step's end by those of its arrays that move, in both modes."""
-
-    blank: Blank
-    moving: tuple[int, ...]
-
-    def _end_of(self, arrays: Sequence[Array], forward: bool) -> Callable[[list[Array]], Array]:
-        def end(varied: list[Array]) -> Array:
-            own = dict(zip(self.moving, varied, strict=True))
-            inputs = self.blank.filled([own.get(k, x) for k, x in enumerate(arrays)])
-            return inputs.run(forward).y.packed
-
-        return end
-
-    def forward(self, arrays: list[Array], dots: list[Array]) -> list[Array]:
-        """The tangent of the end along those of the arrays."""
-        return [jax.jvp(self._end_of(arrays, forward=True), ([arrays[k] for k in self.moving],), (dots,))[1]]
-
-    def reverse(self, arrays: list[Array], bars: list[Array]) -> list[Array]:
-        """The cotangents of the arrays from that of the end."""
-        return list(jax.vjp(self._end_of(arrays, forward=False), [arrays[k] for k in self.moving])[1](bars[0])[0])

@@ -96,7 +96,6 @@ def check_gradient(
     fn: Annotated[Any, function_of("at")],
     at: PyTree,
     *,
-    forward: Annotated[Any, function_of("at")] | None = None,
     rtol: Positive = 1e-6,
     directions: Count = 2,
     key: Key | None = None,
@@ -110,7 +109,6 @@ def check_gradient(
     Args:
         fn: a function of `at` that returns one real number, such as a cost of a run of `simulate`.
         at: the point, a pytree of floating-point arrays or numbers.
-        forward: the same function for forward mode, such as with `adjoint=diffrax.ForwardMode()`; `fn` by default.
         rtol: derivatives agree where they differ by less than this part of their size, or of their change within a step of 1e-1, or within the
             error of the differences and the rounding of values. So they may agree at a minimum, where all of them are next to zero.
         directions: how many directions move all arrays.
@@ -131,8 +129,7 @@ def check_gradient(
     point = _Point.of(at)
     value_of = point.function(fn, "fn")
     value, gradient = jax.jit(jax.value_and_grad(value_of))(point.start)
-    other = value_of if forward is None else point.function(forward, "forward")
-    derivative, without_forward = _forward_mode(other, point.start)
+    derivative, without_forward = _forward_mode(value_of, point.start)
     seed = 0 if key is None else np.asarray(jax.random.key_data(key)).ravel()
     rng, results = np.random.default_rng(seed), []
     of_all = [(f"all {i + 1}", None) for i in range(int(directions))]
