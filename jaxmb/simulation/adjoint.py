@@ -20,7 +20,6 @@ from .phase import Phase, PhaseInputs, Tape, solve
 from .reverse_step import ReverseStep, added, zeros_like
 from .stages import is_explicit
 from .state_vector import StateVector
-from .vector_field import VectorField
 
 Scalar = Float[Array, ""]
 # What goes back holds the tape, and is no function of it.
@@ -30,18 +29,8 @@ TWICE = (
 )
 
 
-def integrate(
-    method: Method,
-    field: VectorField,
-    t0: Scalar,
-    t1: Scalar,
-    y0: StateVector,
-    ts: Float[Array, " T"],
-    event: dfx.Event | None = None,
-    dense: bool = False,
-) -> Phase:
-    """The motion from t0 to t1, or to an event, saved at times in between."""
-    inputs = PhaseInputs(field, t0, t1, y0, ts)
+def integrate(inputs: PhaseInputs, method: Method, event: dfx.Event | None = None, dense: bool = False) -> Phase:
+    """The motion from t₀ to t₁, or to an event, saved at times in between."""
     if method.adjoint is not None:
         return _solved(inputs, method, event, dense)[0]
     # Nothing that a solver or a guard holds may be perturbed.
@@ -53,9 +42,9 @@ def integrate(
 def _solved(
     inputs: PhaseInputs, method: Method, event: dfx.Event | None, dense: bool, tape: bool = False
 ) -> tuple[Phase, Tape | None]:
-    """The motion by its layout, and its tape; without an adjoint nothing is differentiated through the loop."""
+    """The motion by its layout, and its tape."""
     laid_out = dataclasses.replace(inputs, field=with_layout(method, inputs.field, inputs.y0))
-    return solve(laid_out, method, event, method.adjoint or dfx.ForwardMode(), dense, tape)
+    return solve(laid_out, method, event, dense, tape)
 
 
 @eqx.filter_custom_jvp

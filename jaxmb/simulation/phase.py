@@ -130,7 +130,6 @@ def solve(
     inputs: PhaseInputs,
     method: Method,
     event: dfx.Event | None,
-    adjoint: dfx.AbstractAdjoint,
     dense: bool = False,
     tape: bool = False,
 ) -> tuple[Phase, Tape | None]:
@@ -139,7 +138,7 @@ def solve(
     Where all steps are regular compiled code may make the motion as a whole. If a step turns out to be irregular, or if there is no such
     code, Diffrax's loop makes it.
     """
-    field, options = inputs.field, (event, adjoint, dense, tape)
+    field, options = inputs.field, (event, dense, tape)
     step = compiled_step_of(method, field, inputs.y0)
     motion = None
     if field.regular_only is not None and step is not None:
@@ -157,7 +156,6 @@ def _in_general(
     inputs: PhaseInputs,
     method: Method,
     event: dfx.Event | None,
-    adjoint: dfx.AbstractAdjoint,
     dense: bool,
     tape: bool,
 ) -> tuple[Phase, Tape | None]:
@@ -165,7 +163,7 @@ def _in_general(
     # Found again and not handed over: a fallback is kept for ever, and the step's programs are large.
     step = compiled_step_of(method, inputs.field, inputs.y0)
     inputs = dataclasses.replace(inputs, field=inputs.field.general)
-    return _by_diffrax(inputs, method, step, event, adjoint, dense, tape)
+    return _by_diffrax(inputs, method, step, event, dense, tape)
 
 
 def _by_compiled_run(
@@ -207,7 +205,6 @@ def _by_diffrax(
     method: Method,
     step: CompiledStep | None,
     event: dfx.Event | None,
-    adjoint: dfx.AbstractAdjoint,
     dense: bool,
     tape: bool,
 ) -> tuple[Phase, Tape | None]:
@@ -230,7 +227,8 @@ def _by_diffrax(
         saveat=dfx.SaveAt(subs=subs[: 3 if tape else 2], dense=dense, solver_state=True),
         event=event,
         stepsize_controller=controller,
-        adjoint=adjoint,
+        # Without an adjoint nothing is differentiated through the loop.
+        adjoint=method.adjoint or dfx.ForwardMode(),
         progress_meter=method.progress_meter,
         max_steps=method.max_steps,
         throw=False,

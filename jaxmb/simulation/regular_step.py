@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..system import State
+from .adjoint import integrate
 from .certificate import corrected_end
 from .compiled_step import basis_shape, specialised
 from .engine import not_regular, with_layout
@@ -101,11 +102,11 @@ def regular_step(step: Stepper, state: State, u: Float[Array, " nu"] | None) -> 
     Raises:
         ValueError: where steps are never regular.
     """
-    inputs = problem_of(step, state, u)
-    reason = not_regular(inputs.method, inputs.field)
+    inputs, method = problem_of(step, state, u)
+    reason = not_regular(method, inputs.field)
     if reason is not None:
         raise ValueError(f"Argument `step` must make regular steps, but {reason}.")
-    field = with_layout(inputs.method, inputs.field, inputs.y0)
+    field = with_layout(method, inputs.field, inputs.y0)
     return RegularStep(specialised(field), field.system.acting & jax.lax.stop_gradient(step.independent))
 
 
@@ -113,9 +114,9 @@ def regular_end(
     step: Stepper, state: State, u: Float[Array, " nu"] | None
 ) -> tuple[Float[Array, " n"], Bool[Array, ""]]:
     """The vector x at the end of a step, and whether it was made by regular steps only."""
-    inputs = problem_of(step, state, u)
-    field = regular_if_possible(inputs.method, inputs.field, inputs.t0, inputs.y0, step.independent)
-    motion = dataclasses.replace(inputs, field=field).run()
+    inputs, method = problem_of(step, state, u)
+    field = regular_if_possible(method, inputs.field, inputs.t0, inputs.y0, step.independent)
+    motion = integrate(dataclasses.replace(inputs, field=field), method)
     good = ~motion.irregular & inputs.field.consistent & (motion.result == dfx.RESULTS.successful)
     return _packed(motion.y), good & motion.y.finite
 

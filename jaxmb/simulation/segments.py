@@ -21,7 +21,7 @@ from .feedback import FeedbackLoop, initial_state
 from .guard import Bisection, Guard
 from .judgement import verdict
 from .method import Method
-from .phase import Phase, Phases
+from .phase import Phase, PhaseInputs, Phases
 from .regular import regular_if_possible
 from .state_vector import StateVector
 from .vector_field import VectorField
@@ -218,7 +218,7 @@ class Run(eqx.Module):
         else:
             field = regular_if_possible(self.method, field, t, y)
         within = jnp.where(ts < t, t, jnp.where(ts > until, until, ts))  # derivatives are those of `ts` at both ends
-        return integrate(self.method, field, t, until, y, within, event)
+        return integrate(PhaseInputs(field, t, until, y, within), self.method, event)
 
     def _locate(
         self, field: VectorField, mode: Mode, t: Array, y: StateVector

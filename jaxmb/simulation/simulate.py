@@ -50,7 +50,7 @@ from .feedback import FeedbackLoop, initial_state
 from .guard import STEPS_PER_RUN
 from .judgement import verdict
 from .method import AbstractEngine, Method
-from .phase import Phase, Phases
+from .phase import Phase, PhaseInputs, Phases
 from .regular import regular_if_possible, regular_states
 from .segments import Run, at_each, finished, run_through
 from .solution import Solution
@@ -374,7 +374,7 @@ def _without_events(
     # An interpolation of the whole run is Diffrax's: compiled runs keep no such thing.
     if not inputs.dense:
         field = regular_if_possible(method, field, span[0], start)
-    motion = integrate(method, field, *span, start, ts, dense=inputs.dense)
+    motion = integrate(PhaseInputs(field, *span, start, ts), method, dense=inputs.dense)
     saving = field.general, ts, motion.ys, start
     if field.regular_only is None:
         return motion, *_corrected_states(*saving)

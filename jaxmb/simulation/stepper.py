@@ -39,10 +39,9 @@ from .drift import AbstractDrift
 from .feedback import initial_state
 from .judgement import verdict
 from .method import AbstractEngine, Method
-from .phase import Phase
+from .phase import PhaseInputs
 from .regular import regular_if_possible
 from .solver import ConstrainedSolver
-from .state_vector import StateVector
 from .vector_field import VectorField
 
 # How often a start is drawn from ranges until one can be assembled.
@@ -356,20 +355,6 @@ def _compile(blank: Blank) -> Advance:
 _program = latest(_compile)
 
 
-class StepInputs(eqx.Module):
-    """All that the end of a step depends on."""
-
-    field: VectorField
-    method: Method
-    t0: Float[Array, ""]
-    t1: Float[Array, ""]
-    y0: StateVector
-
-    def run(self) -> Phase:
-        """The motion."""
-        return integrate(self.method, self.field, self.t0, self.t1, self.y0, lax.stop_gradient(self.t1)[None])
-
-
 def _checked_inputs(step: Stepper, u: Numbers | None) -> Array | None:
     """The inputs of a step, of the right shape."""
     if u is None:
@@ -388,11 +373,11 @@ def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[StepEnd, R
     check_state(step.system, state)
     u = _checked_inputs(step, u)
     state = strong(jax.tree.map(jnp.asarray, state))
-    inputs = problem_of(step, state, u)
+    inputs, method = problem_of(step, state, u)
     field, finite = inputs.field, inputs.field.consistent
     # Rows that were independent at the stepper's state are tried first: the rank rule is a fallback then, which may never be compiled.
-    regular = regular_if_possible(inputs.method, field, inputs.t0, inputs.y0, step.independent)
-    phase = dataclasses.replace(inputs, field=regular).run()
+    regular = regular_if_possible(method, field, inputs.t0, inputs.y0, step.independent)
+    phase = integrate(dataclasses.replace(inputs, field=regular), method)
     result = RESULTS.where(finite, verdict(phase, finite), RESULTS.inconsistent_state)
     y1 = jax.tree.map(lambda x: jnp.where(result == RESULTS.successful, x, jnp.nan), phase.y)
     y1 = with_nan_derivatives(y1, field.system, state, field.loop, u)
@@ -400,8 +385,8 @@ def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[StepEnd, R
     return (state.t + dt, y1.q, y1.v, None if state.control is None else y1.control), result
 
 
-def problem_of(step: Stepper, state: State, u: Float[Array, " nu"] | None) -> StepInputs:
-    """What a step from a state integrates; `consistent` is whether all numbers are finite."""
+def problem_of(step: Stepper, state: State, u: Float[Array, " nu"] | None) -> tuple[PhaseInputs, Method]:
+    """What a step from a state integrates, of which `consistent` is whether all numbers are finite; and how."""
     finite_inputs = jnp.array(True) if u is None else jnp.all(jnp.isfinite(u))
     law = step.control if u is None else HeldInputs(jnp.where(finite_inputs, u, 0))
     actuated, loop = checked_control(step.system, state, law)
@@ -440,4 +425,4 @@ def problem_of(step: Stepper, state: State, u: Float[Array, " nu"] | None) -> St
         consistent=finite,
         choice=choice,
     )
-    return StepInputs(field, method, t0, t1, y0)
+    return PhaseInputs(field, t0, t1, y0, lax.stop_gradient(t1)[None]), method
