@@ -704,7 +704,7 @@ def test_arguments_that_do_not_fit():
     system, state = planar()
     with pytest.raises(ValueError, match="`view` must be None for a mechanism in the plane, but is 'top'"):
         jm.plot.draw(system, state, view="top")
-    with pytest.raises(TypeError, match="must hold known numbers, but is traced"):
+    with pytest.raises(TypeError, match="`state` must hold known numbers"):
         jax.eval_shape(lambda state: jm.plot.draw(system, state), state)
     solids, resting = spatial()
     with pytest.raises(

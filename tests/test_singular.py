@@ -615,6 +615,8 @@ def test_diagnosis_groups_rows_by_what_depends_on_what():
     batch = jax.vmap(lambda v: jm.assemble(system, [0.6, 0.8, 0.0, 1.0], v))(jnp.zeros((3, 4)))
     with pytest.raises(ValueError, match=r"must be a single state, but has leading axes \(3,\)"):
         jm.diagnose(system, batch)
+    with pytest.raises(TypeError, match="`state` must hold known numbers"):
+        jax.vmap(lambda state: jm.diagnose(system, state).rank)(batch)
 
 
 @pytest.mark.slow

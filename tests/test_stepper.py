@@ -308,7 +308,12 @@ def test_a_loop_traces_a_step_once():
             ValueError,
             r"`control` must return an array of shape \(2,\), but returns shape \(3,\)",
         ),
-        (lambda s, x: jm.stepper(s, x, 0.1).reset(jax.random.key(0), {"z": 1.0}), ValueError, "names 'z'"),
+        (
+            lambda s, x: jm.stepper(s, x, 0.1).reset(jax.random.key(0), {"z": 1.0}),
+            ValueError,
+            "'x' and 'y', but names 'z'",
+        ),
+        (lambda s, x: jm.stepper(s, x, 0.1).reset(0), TypeError, "`key` must be a key of `jax.random`, but is 0"),
         *(
             (lambda s, x, of=of: jm.stepper(s, x, 0.1).reset(jax.random.key(0), {"x": of}), ValueError, text)
             for of, text in (

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation
-from ..foundations import AllNonNegative, FunctionOfState, TextInNotebooks, contract, counted, is_concrete, program
+from ..foundations import AllNonNegative, FunctionOfState, TextInNotebooks, contract, counted, expect_known, program
 from ..linalg import metric_root
 from ..system import State, System
 from .affine import drive
@@ -141,8 +141,7 @@ def controllability(
         >>> print(jm.control.controllability(cart, jm.assemble(cart, [0.0, 0.0])).verdicts[0])
         No actuator works in the motion of pole; 1 more actuator at pole would be enough.
     """
-    if not is_concrete(system, state):
-        raise TypeError("Argument `state` must hold known numbers, as its system must, but is traced.")
+    expect_known(system=system, state=state)
     plant = Plant.at(system, state, formulation)
     names, arrays = _arrays(plant, None if limits is None else jnp.asarray(limits), output)
     values = {name: np.asarray(x) for name, x in arrays.items()}

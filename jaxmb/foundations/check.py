@@ -93,6 +93,19 @@ def is_concrete(*trees: PyTree) -> bool:
     return not any(isinstance(x, Tracer | jax.ShapeDtypeStruct) for x in jax.tree_util.tree_leaves(trees))
 
 
+def expect_known(**arguments: PyTree) -> None:
+    """Refuses arguments with traced numbers, by name.
+
+    Raises:
+        TypeError: where a number has no value.
+    """
+    for name, value in arguments.items():
+        if not is_concrete(value):
+            raise TypeError(
+                f"Argument `{name}` must hold known numbers, but is traced: call this with what `jit`, `vmap` or `grad` returns."
+            )
+
+
 def arrays_of(*trees: PyTree) -> ModuleType:
     """NumPy where all leaves have values, which compiles nothing, else `jax.numpy`."""
     return np if is_concrete(trees) else jnp

@@ -16,6 +16,7 @@ from ..foundations import (
     Positive,
     Text,
     contract,
+    expect_known,
     replacing,
 )
 from ..mechanism import linkage_of
@@ -27,7 +28,7 @@ from ..system import System
 from .colour import of_body
 from .parts import packed, page_parts
 from .reactions import ReactionArrows, reaction_arrows, verdict_legend, verdicts
-from .scene import SIZE, Scene, expect_numbers
+from .scene import SIZE, Scene
 from .view import DIM, DISTANCE, LIGHT, PALE
 
 LIFT = 0.01  # how much nearer lines are than the faces on which they lie, in radii of what is seen
@@ -121,7 +122,7 @@ def player(
     Raises:
         As `page`.
     """
-    expect_numbers(system, solution)
+    expect_known(system=system, solution=solution)
     if solution.ts.ndim != 1:
         raise ValueError(
             f"Argument `solution` must be a single motion, but has leading axes {solution.ts.shape[:-1]}; index it."

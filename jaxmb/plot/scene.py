@@ -6,9 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..foundations import is_concrete
 from ..mechanism import DrivenDistance, Force, LineCharacteristic, Numbers, SpringDamper, linkage_of
-from ..simulation import Solution
 from ..system import State, System
 from .colour import of_body
 from .drives import arrows, drive
@@ -22,16 +20,6 @@ from .springs import passive
 from .symbols import solidified
 
 SIZE = 0.02  # of symbols, in sizes of the mechanism
-
-
-def expect_numbers(system: System, motion: State | Solution) -> None:
-    """Refuses to draw traced numbers.
-
-    Raises:
-        TypeError: where a number is.
-    """
-    if not is_concrete(system, motion):
-        raise TypeError("What is drawn must hold known numbers, but is traced.")
 
 
 class Scene:

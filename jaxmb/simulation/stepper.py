@@ -123,6 +123,7 @@ class Stepper(AbstractStepper):
             self._with_memory(state), consistency(*apply_mode(self.system, state), "is violated at the start")
         )
 
+    @contract
     def reset(self, key: Key, spread: Numbers | Mapping[str, Numbers] = 0.1, around: State | None = None) -> State:
         """A state to begin with, drawn around another one: q of that and noise, or anywhere in ranges, assembled with its velocities.
 
@@ -263,7 +264,9 @@ def start_spread(
         return values, {}
     unknown = [name for name in spread if name not in system.coordinates]
     if unknown:
-        raise ValueError(f"Argument `spread` must name coordinates of the system, but names {listing(unknown)}.")
+        raise ValueError(
+            f"Argument `spread` must name coordinates of the system, {listing(system.coordinates)}, but names {listing(unknown)}."
+        )
     numbers = {name: jnp.asarray(x, default_float()) for name, x in spread.items()}
     _check_spread(system, numbers)
     zero = jnp.zeros((), default_float())

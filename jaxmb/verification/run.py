@@ -14,8 +14,8 @@ from ..foundations import (
     contract,
     counted,
     default_float,
+    expect_known,
     in_numpy,
-    is_concrete,
     listing,
     verdicts,
 )
@@ -94,10 +94,7 @@ def _check_arguments(system: System, solution: Solution, reference: Solution | N
     for name, motion in (("solution", solution), ("reference", reference)):
         if motion is None:
             continue
-        if not is_concrete(system, motion):
-            raise TypeError(
-                f"Argument `{name}` must hold known numbers, as its system must, but is traced: return it from `jit`, `vmap` or `grad` first."
-            )
+        expect_known(system=system, **{name: motion})
         check_motion(system, motion)
     if reference is not None and not np.array_equal(*in_numpy(reference.ts, solution.ts)):
         raise ValueError("Argument `reference` must be saved at the times of `solution`, but has other ones.")
