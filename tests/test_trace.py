@@ -71,6 +71,24 @@ def test_a_crank_turns_fully_and_returns_to_its_start(unit):
 
 @pytest.mark.slow_except("1000.0")
 @UNITS
+def test_a_part_of_a_turn_is_followed_both_ways_from_the_start(unit):
+    """Poses from the least angle to the largest, with velocities that way; the start may be one of the two."""
+    system, turn = traced(GRASHOF, 1.0, unit)
+    state = jm.assemble(system, pose_of(*GRASHOF, 1.0))
+    part = jm.trace_motion(system, state, "A", watch=("D",), between=(0.4, 1.5))
+    angles = np.asarray(part.values["A"])
+    assert part.ends == ("limit", "limit") and 0 < part.start < len(angles) - 1
+    np.testing.assert_allclose(angles[[0, part.start, -1]], [0.4, 1.0, 1.5], atol=1e-7)
+    steps = np.diff(angles)
+    assert (steps > 0).all() and steps.max() < 0.03 and (np.asarray(jm.rate(system, part.states, "A")) > 0).all()
+    exact = [pose_of(*GRASHOF, angle)["D"] for angle in angles]
+    np.testing.assert_allclose(part.values["D"], exact, atol=1e-9)
+    begun = jm.trace_motion(system, state, "A", watch=("D",), between=(float(turn.values["A"][0]), 1.5))
+    np.testing.assert_allclose(begun.values["A"][jnp.array([0, begun.start, -1])], [1.0, 1.0, 1.5], atol=1e-7)
+
+
+@pytest.mark.slow_except("1000.0")
+@UNITS
 def test_a_rocker_reaches_as_far_as_the_law_of_cosines_says(unit):
     _, curve = traced(GRASHOF, 1.0, unit)
     a, b, c, d = GRASHOF  # the rocker turns back where crank and coupler are in line
