@@ -38,6 +38,10 @@ def test_criterion_of_a_physical_pendulum():
     assert (0.7 < np.sqrt(exact / exact[1])).tolist() == [False, True, True]
     for present, chosen in ((x, y), (y, y), (turn, turn), (x | turn, y), (x & turn, x & turn)):
         np.testing.assert_array_equal(choose(terms, jnp.asarray(present)), chosen)
+    level = jm.evaluate(system, jm.assemble(system, [radius, 0.0, 0.0]))  # where x stands still
+    by_x = jm.formulation.CoordinatePartition((0,)).acceleration
+    results = [by_x(at).result for at in (terms, level)]
+    assert results == [jm.RESULTS.successful, jm.RESULTS.unfit_choice]
 
 
 @pytest.mark.parametrize("name", ["driven cart", *slow_but((), ["four-bar, 3 loops", "top"])])

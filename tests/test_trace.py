@@ -11,6 +11,7 @@ from bricard_joints import bricard_joints
 from mechanisms import three_cranks
 
 import jaxmb as jm
+from jaxmb.kinematics.branches import _common_zeros
 from jaxmb.kinematics.path import coordinate_of, release_input
 
 P = jm.planar
@@ -139,6 +140,16 @@ def test_a_parallelogram_may_become_an_antiparallelogram_where_it_is_flat(unit):
             product = np.tan(crank[middle] / 2) / np.tan(rocker[middle] / 2)
             np.testing.assert_allclose(abs(product), 3.0 if abs(product) > 1 else 1 / 3, rtol=1e-9)
     np.testing.assert_allclose(sorted(ratios), [-1 / 3, 1.0], atol=1e-7)
+
+
+def test_directions_at_which_quadratic_forms_vanish():
+    """(x + y)(x − y), x y, and in space x² + y² = 2 z² with x = ± y; none, and a continuum."""
+    found = lambda *forms: np.abs(_common_zeros(np.array(forms, float)))
+    cone, planes = np.diag([1.0, 1.0, -2.0]), np.diag([1.0, -1.0, 0.0])
+    np.testing.assert_allclose(found(np.diag([3.0, -3.0])), np.full((2, 2), np.sqrt(0.5)), atol=1e-9)
+    np.testing.assert_allclose(np.sort(found([[0, 1], [1, 0]]), axis=0), [[0, 0], [1, 1]], atol=1e-9)
+    np.testing.assert_allclose(found(cone, planes), np.full((4, 3), np.sqrt(1 / 3)), atol=1e-9)
+    assert len(found(np.eye(2))) == len(found(np.zeros((2, 2)))) == len(found(cone)) == 0
 
 
 def six_bar():
