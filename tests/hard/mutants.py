@@ -103,7 +103,7 @@ def nodes(tree, lines=range(0)):
     if isinstance(tree, ast.stmt):
         body = getattr(tree, "body", None)
         lines = range(tree.lineno, max(tree.lineno, body[0].lineno - 1 if body else tree.end_lineno) + 1)
-    if isinstance(tree, ast.Raise | ast.JoinedStr) or isinstance(tree, ast.keyword) and tree.arg in DECLARATIONS:
+    if isinstance(tree, ast.Raise | ast.JoinedStr) or (isinstance(tree, ast.keyword) and tree.arg in DECLARATIONS):
         return
     for name, value in ast.iter_fields(tree):
         if name in ("annotation", "returns"):
