@@ -5,6 +5,7 @@
 
 import ast
 import dataclasses
+import functools
 import os
 import pathlib
 import shutil
@@ -129,11 +130,16 @@ def mutants(path):
     return found
 
 
+@functools.cache
+def every():
+    """All changes of all files."""
+    files = [path.relative_to(ROOT) for place in PLACES for path in sorted(ROOT.glob(place))]
+    return [mutant for path in files for mutant in mutants(path)]
+
+
 def drawn(count, seed):
     """So many changes, each as likely as any other."""
-    files = [path.relative_to(ROOT) for place in PLACES for path in sorted(ROOT.glob(place))]
-    every = [mutant for path in files for mutant in mutants(path)]
-    return [every[i] for i in np.random.default_rng(seed).choice(len(every), count, replace=False)]
+    return [every()[i] for i in np.random.default_rng(seed).choice(len(every()), count, replace=False)]
 
 
 def copied(folder):
