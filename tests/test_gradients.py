@@ -133,20 +133,20 @@ def test_gradient_across_jumps_of_the_force(solver, told):
         np.testing.assert_allclose(slope(2.0), [1 / 8, 1 / 4, 13 / 32], atol=1e-12)
 
 
-def test_gradient_through_samples_of_what_is_no_scalar_program():
-    """A sort is none: a motor's torque, held for half a second. Steps are coarse and moved back onto the rod by much; = differences.
+@pytest.mark.parametrize("engine", [jm.XLA(), pytest.param(None, marks=pytest.mark.slow)], ids=["general", "compiled"])
+def test_gradient_through_samples_of_what_is_no_scalar_program(engine):
+    """A sort is none: a motor's torque, held for half a second. Steps are coarse and moved back onto the rod; = differences, to what they are moved by.
 
     By where the run begins and ends it is the derivative of the motion, and that of the steps to their error.
     """
-    system, state = on_a_rod(actuation=lambda t, q, p: jnp.stack([-q[1], q[0]])[:, None])
+    system, state = on_a_rod(actuation=lambda t, q, p: (1 + t) * jnp.stack([-q[1], q[0]])[:, None])
     weights = np.random.default_rng(0).normal(size=(3, 4))
 
     def loss(x):
         begin, end, gain, mass, speed, *ts = x
         law = jm.control.Sampled(lambda t, q, v, p: jnp.sort(jnp.stack([gain * q[0] * p, 100.0]))[:1], 0.5)
         start = eqx.tree_at(lambda s: (s.t, s.v), state, (begin, speed * state.v))
-        # The interpolation of Bosh3 depends on the end of a step, too.
-        steps = {"solver": dfx.Bosh3(), "stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.05, "max_steps": 32}
+        steps = {"stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.05, "max_steps": 24, "engine": engine}
         found = jm.simulate(system.with_params(mass), start, jnp.stack([*ts, end]), control=law, **steps)
         return jnp.sum(weights * jnp.concatenate([found.q, found.v], axis=1))
 
@@ -154,8 +154,8 @@ def test_gradient_through_samples_of_what_is_no_scalar_program():
     both = jax.jit(jax.value_and_grad(loss))
     slopes = both(at)[1]
     differences = np.array([(both(at + h * e)[0] - both(at - h * e)[0]) / (2 * h) for e in np.eye(at.size)])
-    np.testing.assert_allclose(slopes[:2], differences[:2], rtol=0.02)
-    np.testing.assert_allclose(slopes[2:], differences[2:], rtol=2e-6)
+    np.testing.assert_allclose(slopes[:2], differences[:2], rtol=5e-3)
+    np.testing.assert_allclose(slopes[2:], differences[2:], rtol=1e-6)
 
 
 @pytest.mark.slow
