@@ -139,17 +139,16 @@ def test_no_random_mechanism_is_wrong_and_successful():
     assert found["wrong and successful"].met
 
 
-def test_of_the_tests_that_run_a_line_the_quickest_are_tried():
-    seconds = {"slow": 50.0, "quick": 1.0, "other": 2.0}
-    found = Covered({}, {"a.py": {3: ["slow", "quick"], 4: [""], 5: ["other"]}}, seconds)
-    tried = lambda line, budget, name="a.py": found.quickest(pathlib.Path(name), range(line, line + 1), budget)
-    assert (tried(3, 10.0), tried(3, 60.0), tried(9, 60.0), tried(3, 60.0, "b.py")) == (
-        ["quick"],
-        ["quick", "slow"],
-        [],
-        [],
-    )
-    assert tried(4, 60.0) == ["quick", "other", "slow"]  # what an import runs shows in all tests of the file
+def test_of_the_tests_that_run_a_line_those_that_run_most_of_its_file_are_tried():
+    """Most lines that those before have not run, per second; where none has such lines, all count again, and the quickest comes first."""
+    seconds = {"long": 40.0, "short": 1.0, "other": 2.0, "like": 1.5}
+    runs = {3: ["long", "short", "like"], 4: [""], 5: ["other"], 6: ["long", "like", "short"], 7: ["long"]}
+    found = Covered({}, {"a.py": runs}, seconds)
+    tried = lambda line, budget, name="a.py": found.telling(pathlib.Path(name), range(line, line + 1), budget)
+    assert tried(3, 60.0) == ["short", "long", "like"]
+    assert (tried(3, 10.0), tried(3, 0.5)) == (["short"], ["short"])
+    assert tried(9, 60.0) == tried(3, 60.0, "b.py") == []
+    assert tried(4, 60.0) == ["short", "other", "long", "like"]  # what an import runs shows in all tests of the file
 
 
 def test_mutants_are_other_programs():
@@ -159,3 +158,8 @@ def test_mutants_are_other_programs():
         before, after = (ast.dump(ast.parse(text)) for text in (source, mutant.applied(source)))
         assert before != after and str(mutant.path) in str(mutant)
     assert mutants.drawn(3, 2) == mutants.drawn(3, 2) != mutants.drawn(3, 3)
+
+
+def test_declarations_are_no_places_of_faults():
+    tree = ast.parse("zip(a, b, strict=True), field(static=True, default=3), sum(x, axis=0)")
+    assert [ast.unparse(x) for node, _ in mutants.nodes(tree) for x in mutants.variants(node)] == ["4", "1"]

@@ -74,6 +74,7 @@ def test_inverse_root_of_an_indefinite_matrix_is_not_a_number():
         assert not np.all(np.isfinite(la.inverse_root(jnp.eye(n).at[n - 1, n - 1].set(-1.0))))
 
 
+@pytest.mark.slow_cases("9-7-1", "8-6-0")
 @pytest.mark.parametrize("n, m, copies", [(5, 3, 3), (9, 7, 1), (8, 6, 0)])
 def test_programs_hold_calls_in_place_of_loops_over_few_rows(n, m, copies, monkeypatch):
     """Compiled functions of small matrices give what array operations give, and rows without a number are told."""
@@ -100,6 +101,7 @@ def test_programs_hold_calls_in_place_of_loops_over_few_rows(n, m, copies, monke
         np.testing.assert_allclose(a, b, atol=1e-12)
 
 
+@pytest.mark.slow_cases("24-17-3")
 @pytest.mark.parametrize("n, m, copies", SIZES)
 def test_solution_rank_and_least_norm(n, m, copies):
     mass, jacobian, force, gamma = problem(n, n, m, copies)

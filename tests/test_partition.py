@@ -19,7 +19,7 @@ REFERENCE = np.load(pathlib.Path(__file__).parent / "data" / "fourbar_blajer.npz
 
 
 def test_criterion_of_a_physical_pendulum():
-    """cos²α of Blajer, Schiehlen and Schirm 1994, eq. (26)."""
+    """cos²α of Blajer, Schiehlen and Schirm 1994, eq. (26), and which choice of one velocity is kept: that with a root above 0.7 of the largest's."""
     mass, inertia, radius, angle = 1.7, 0.4, 0.8, 0.6
     hinge = lambda t, q, p: q[:2] - radius * jnp.stack([jnp.cos(q[2]), jnp.sin(q[2])])
     system = jm.System(
@@ -33,6 +33,15 @@ def test_criterion_of_a_physical_pendulum():
     found = criterion(terms)
     np.testing.assert_allclose(found.tangent, exact, atol=1e-12)
     np.testing.assert_allclose(found.normal, 1 - exact, atol=1e-12)
+    choose = eqx.filter_jit(jm.formulation.CoordinatePartition(switching=0.7).choose)
+    x, y, turn = np.eye(3, dtype=bool)
+    assert (0.7 < np.sqrt(exact / exact[1])).tolist() == [False, True, True]
+    for present, chosen in ((x, y), (y, y), (turn, turn), (x | turn, y), (x & turn, x & turn)):
+        np.testing.assert_array_equal(choose(terms, jnp.asarray(present)), chosen)
+    level = jm.evaluate(system, jm.assemble(system, [radius, 0.0, 0.0]))  # where x stands still
+    by_x = jm.formulation.CoordinatePartition((0,)).acceleration
+    results = [by_x(at).result for at in (terms, level)]
+    assert results == [jm.RESULTS.successful, jm.RESULTS.unfit_choice]
 
 
 @pytest.mark.parametrize("name", ["driven cart", *slow_but((), ["four-bar, 3 loops", "top"])])
@@ -331,17 +340,22 @@ def test_closures_that_do_not_fit_are_refused():
 @pytest.mark.parametrize("length", [1e-9, 1.0, 1e6])
 @pytest.mark.slow_except("1.0")
 def test_another_branch_is_refused_in_all_units(length):
-    """A point on a circle: its upper half is not that of the closure, whatever the radius."""
+    """A point on a circle that is lifted at one radius a second: its upper half is not that of the closure, whatever the radius."""
     system = jm.System(
         ("x", "y"),
         mass=lambda t, q, p: jnp.eye(2),
-        constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - p["l"] ** 2)],
+        constraints=[jm.Holonomic("rod", lambda t, q, p: q[0] ** 2 + (q[1] - t * p["l"]) ** 2 - p["l"] ** 2)],
         params={"l": length},
     )
-    lower = jm.kinematics.Closure("lower", ["x"], lambda t, q, p: -jnp.sqrt(p["l"] ** 2 - q**2))
+    lower = jm.kinematics.Closure("lower", ["x"], lambda t, q, p: t * p["l"] - jnp.sqrt(p["l"] ** 2 - q**2))
     state = lambda sign: jm.assemble(
-        system, length * np.array([0.6, sign * 0.8]), length * np.array([0.8, sign * -0.6])
+        system, length * np.array([0.6, sign * 0.8]), length * np.array([0.8, 1 - sign * 0.6])
     )
-    assert np.allclose(jm.kinematics.restrict(system, lower, state(-1)).q, 0.6 * length, rtol=1e-12)
+    below = jm.kinematics.restrict(system, lower, state(-1))
+    assert np.allclose(below.q, 0.6 * length, rtol=1e-12)
+    rates = jm.kinematics.closure_kinematics(system, lower, below)
+    np.testing.assert_allclose(
+        [rates.matrix[0, 0], rates.eta[0], rates.xi[0]], [0.6 / 0.8, length, length * 0.8**2 / 0.8**3]
+    )
     with pytest.raises(ValueError, match="must give coordinate 'y' of the state"):
         jm.kinematics.restrict(system, lower, state(1))

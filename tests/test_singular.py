@@ -22,6 +22,7 @@ from slider_crank import height, mass
 from systems import FORMULATIONS, contradictory
 
 import jaxmb as jm
+from jaxmb.simulation.passage import CUBIC, QUINTIC
 
 # Built once: programs are compiled for the functions of a system.
 bricard, nfourbar, slider_crank = map(
@@ -222,6 +223,14 @@ class RK4(dfx.AbstractERK):
         return 4
 
 
+def test_a_path_between_two_states_has_their_values_and_slopes():
+    """Of q, h q̇ and h² q̈ at both ends each has a polynomial of its own."""
+    for weights in (CUBIC, QUINTIC):
+        slopes = [np.polynomial.polynomial.polyder(weights, k, axis=1) for k in range(len(weights) // 2)]
+        found = [np.polynomial.polynomial.polyval(x, slope.T) for x in (0.0, 1.0) for slope in slopes]
+        np.testing.assert_array_equal(found, np.eye(len(weights)))
+
+
 def _where_two_curves_cross(x, **options):
     """A particle on y = sin x, whose row y² − sin² x vanishes where −sin x meets it, from x with ẋ = 2 by constant steps."""
     system = jm.System(
@@ -301,6 +310,12 @@ def test_slider_crank_of_the_reference(start, rate):
     found = jm.reactions(system, sol)
     np.testing.assert_allclose(found.vdot[:, 0], crank_acceleration(sol.q[:, 0], sol.v[:, 0]), atol=1e-8)
     np.testing.assert_allclose(found.multipliers["slider"][:, 0], reference[f"lam_{start}"], atol=1e-7)
+    # Beside the pose v̇ is that of the motion, though an error of the velocity that is divided by the distance would show.
+    angles = np.geomspace(1e-6, 1e-3, len(ts)) - np.pi / 2
+    motion, off = np.array([1.0, -2.0]), np.array([5.0, 5.0 + 5e-9])
+    beside = dataclasses.replace(sol, q=jnp.array(np.outer(angles, motion)), v=jnp.tile(off * motion, (len(ts), 1)))
+    found = jm.reactions(system, beside)
+    np.testing.assert_allclose(found.vdot[:, 0], crank_acceleration(angles, 5.0), atol=1e-7)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ import jaxmb as jm
 from jaxmb.kinematics import choose_rows
 from jaxmb.lanes import NotScalarError, Shaped, sparsity, unavailable
 from jaxmb.linalg import BlockMatrix, ConstrainedFactor, Layout, SparseFactor, SparseRows
+from jaxmb.linalg.constrained import independent_factor
 from jaxmb.system import layout_of, linear_algebra
 
 SEED = 3
@@ -129,6 +130,20 @@ def test_factors_agree(seed):
     assert widest.max() < 1e-11
 
 
+@pytest.mark.parametrize("m", [4, 70])
+def test_rows_are_certainly_independent_or_so_are_those_that_others_follow_from(m):
+    """All of them; with one stated twice only where there are many; with one that is nearly another none."""
+    n = m + 1
+    layout = Layout.of(np.eye(n, dtype=bool), np.eye(m, n, dtype=bool) | (np.arange(n) == 0))
+    certain = jax.jit(
+        lambda rows: independent_factor(jnp.eye(n), rows, jnp.ones(m), jnp.ones(m, bool), 1e-9, layout)[1]
+    )
+    rows = np.eye(m, n) + 0.1 * (np.arange(n) == 0)
+    twice, nearly = rows.copy(), rows.copy()
+    twice[1], nearly[1] = rows[0], rows[0] + 2e-9 * rows[1]
+    assert [bool(certain(x)) for x in (rows, twice, nearly)] == [True, m > 64, False]
+
+
 def test_derivatives_are_those_of_the_equations():
     mass, rows = patterns(SEED)
     n = len(mass)
@@ -181,7 +196,7 @@ def test_sparse_steps_are_those_of_dense_ones_whatever_makes_them():
     hinges = [jm.planar.Revolute(f"hinge{i}", place, f"link{i}.a") for i, place in enumerate(places)]
     links = [jm.planar.Body.rod(f"link{i}", 1.0, 0.5) for i in range(4)]
     system = jm.planar.Mechanism(links, hinges, gravity=(0.0, -9.81)).build("absolute")
-    state, settings = jm.assemble(system), {"solver": dfx.Heun(), "dt0": 0.01}
+    state, settings = jm.assemble(system), {"solver": dfx.Bosh3(), "dt0": 0.01}
     sparse = run(system, state, 0.1, True, **settings)
     dense = run(system, state, 0.1, False, jm.Compiled if unavailable() is None else jm.XLA, **settings)
     assert int(sparse.stats["sparse_steps"]) == 10 and not dense.stats["sparse_steps"]

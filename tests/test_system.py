@@ -377,7 +377,8 @@ def test_the_engine_knows_joints_by_what_they_answer():
     state = jm.assemble(system, [0.6, 0.8])
     with pytest.raises(ValueError, match="Joint 'again' is assembled the wrong way round"):
         jm.assemble(system, [-0.6, 0.8])
-    assert jm.diagnose(system, state).freedom_undriven == 1
+    found = jm.diagnose(system, state)
+    assert found.freedom_undriven == 1 and found.shared == ((Rods.names, 1),)
     report = jm.analyse_reactions(system, state)
     assert report.clusters == (("rod", "again"),)
     assert report.groups["rod"].components == {"fx": False, "fy": False, "tz": True}

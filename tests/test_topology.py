@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import jaxmb as jm
+from jaxmb.simulation.simulate import _message
 from jaxmb.topology.reactions import ConstraintReactions
 
 DATA = pathlib.Path(__file__).parent / "data"
@@ -299,6 +300,8 @@ def test_a_contact_closes_where_rebounds_pile_up():
         np.testing.assert_allclose(np.nanmax(found.events.t), 3 * np.sqrt(height / 5), atol=4 * np.sqrt(1.5e-8 / 5))
         lost = float(jnp.nansum(found.events.loss))
         np.testing.assert_allclose(lost, 10 * height + v**2 / 2, atol=1e-8)
+    ended = eqx.tree_at(lambda s: s.result, found, jm.RESULTS.events_exhausted)
+    assert _message(BALL, ended).endswith(" The last, at t = 0, was 'hit'.")
 
 
 @pytest.mark.slow  # those of a ball that bounces are, too

@@ -11,6 +11,7 @@ from bricard_joints import bricard_joints
 from mechanisms import three_cranks
 
 import jaxmb as jm
+from jaxmb.kinematics.branches import _common_zeros
 from jaxmb.kinematics.path import coordinate_of, release_input
 
 P = jm.planar
@@ -71,6 +72,24 @@ def test_a_crank_turns_fully_and_returns_to_its_start(unit):
 
 @pytest.mark.slow_except("1000.0")
 @UNITS
+def test_a_part_of_a_turn_is_followed_both_ways_from_the_start(unit):
+    """Poses from the least angle to the largest, with velocities that way; the start may be one of the two."""
+    system, turn = traced(GRASHOF, 1.0, unit)
+    state = jm.assemble(system, pose_of(*GRASHOF, 1.0))
+    part = jm.trace_motion(system, state, "A", watch=("D",), between=(0.4, 1.5))
+    angles = np.asarray(part.values["A"])
+    assert part.ends == ("limit", "limit") and 0 < part.start < len(angles) - 1
+    np.testing.assert_allclose(angles[[0, part.start, -1]], [0.4, 1.0, 1.5], atol=1e-7)
+    steps = np.diff(angles)
+    assert (steps > 0).all() and steps.max() < 0.03 and (np.asarray(jm.rate(system, part.states, "A")) > 0).all()
+    exact = [pose_of(*GRASHOF, angle)["D"] for angle in angles]
+    np.testing.assert_allclose(part.values["D"], exact, atol=1e-9)
+    begun = jm.trace_motion(system, state, "A", watch=("D",), between=(float(turn.values["A"][0]), 1.5))
+    np.testing.assert_allclose(begun.values["A"][jnp.array([0, begun.start, -1])], [1.0, 1.0, 1.5], atol=1e-7)
+
+
+@pytest.mark.slow_except("1000.0")
+@UNITS
 def test_a_rocker_reaches_as_far_as_the_law_of_cosines_says(unit):
     _, curve = traced(GRASHOF, 1.0, unit)
     a, b, c, d = GRASHOF  # the rocker turns back where crank and coupler are in line
@@ -121,6 +140,16 @@ def test_a_parallelogram_may_become_an_antiparallelogram_where_it_is_flat(unit):
             product = np.tan(crank[middle] / 2) / np.tan(rocker[middle] / 2)
             np.testing.assert_allclose(abs(product), 3.0 if abs(product) > 1 else 1 / 3, rtol=1e-9)
     np.testing.assert_allclose(sorted(ratios), [-1 / 3, 1.0], atol=1e-7)
+
+
+def test_directions_at_which_quadratic_forms_vanish():
+    """(x + y)(x − y), x y, and in space x² + y² = 2 z² with x = ± y; none, and a continuum."""
+    found = lambda *forms: np.abs(_common_zeros(np.array(forms, float)))
+    cone, planes = np.diag([1.0, 1.0, -2.0]), np.diag([1.0, -1.0, 0.0])
+    np.testing.assert_allclose(found(np.diag([3.0, -3.0])), np.full((2, 2), np.sqrt(0.5)), atol=1e-9)
+    np.testing.assert_allclose(np.sort(found([[0, 1], [1, 0]]), axis=0), [[0, 0], [1, 1]], atol=1e-9)
+    np.testing.assert_allclose(found(cone, planes), np.full((4, 3), np.sqrt(1 / 3)), atol=1e-9)
+    assert len(found(np.eye(2))) == len(found(np.zeros((2, 2)))) == len(found(cone)) == 0
 
 
 def six_bar():

@@ -16,6 +16,8 @@ from systems import contradictory, pendulum
 
 import jaxmb as jm
 from jaxmb.foundations.result import announce
+from jaxmb.kinematics.rows import Rows
+from jaxmb.simulation.phase import Phases
 
 R = jm.RESULTS
 P = jm.planar
@@ -139,6 +141,23 @@ def test_friction_by_loads_refuses_events_and_says_what_to_do():
     locked = jm.transition(rod, state, lock=["O"]).after
     with pytest.raises(ValueError, match="`state` must have no mode where friction grows with the load of a joint"):
         jm.simulate(rod, locked, [1.0])
+
+
+# Starts
+
+
+def test_a_failure_in_the_first_step_is_one_of_the_start():
+    """Of the first phase that took a step, and so are the rows."""
+    rows = jax.vmap(lambda in_use: Rows.independent(in_use, float))(jnp.eye(3, dtype=bool))
+    for failed, steps, at_start, phase in (
+        ([False, True, False], [0, 1, 0], True, 1),
+        ([True, True, False], [0, 2, 0], False, 1),
+        ([False, False, True], [3, 0, 1], False, 0),
+    ):
+        stats = {"num_steps": jnp.array(steps)}
+        phases = SimpleNamespace(failed=jnp.array(failed), stats=stats, accepted=SimpleNamespace(rows=rows))
+        found, of = Phases.of_start(phases)
+        assert bool(found) == at_start and bool(of.in_use[phase])
 
 
 # Transitions

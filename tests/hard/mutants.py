@@ -5,6 +5,7 @@
 
 import ast
 import dataclasses
+import functools
 import os
 import pathlib
 import shutil
@@ -49,6 +50,8 @@ SWAPS = {
     ast.In: ast.NotIn,
     ast.NotIn: ast.In,
 }
+# Keywords of `zip`, of fields and of dataclasses that make no number another one.
+DECLARATIONS = ("strict", "static", "frozen")
 # Of these calls the second and the third argument are swapped.
 CHOICES = ("where", "select", "cond")
 
@@ -97,12 +100,14 @@ def _name(func):
 
 
 def nodes(tree, lines=range(0)):
-    """All that runs, neither annotations nor what errors say, with the lines of the statement, or of its head."""
+    """All that runs, neither annotations nor what errors say nor declarations, with the lines of the statement, or of its head."""
     if isinstance(tree, ast.stmt):
         body = getattr(tree, "body", None)
         lines = range(tree.lineno, max(tree.lineno, body[0].lineno - 1 if body else tree.end_lineno) + 1)
+    if isinstance(tree, ast.Raise | ast.JoinedStr) or (isinstance(tree, ast.keyword) and tree.arg in DECLARATIONS):
+        return
     for name, value in ast.iter_fields(tree):
-        if name in ("annotation", "returns") or isinstance(tree, ast.Raise | ast.JoinedStr):
+        if name in ("annotation", "returns"):
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
@@ -125,11 +130,16 @@ def mutants(path):
     return found
 
 
+@functools.cache
+def every():
+    """All changes of all files."""
+    files = [path.relative_to(ROOT) for place in PLACES for path in sorted(ROOT.glob(place))]
+    return [mutant for path in files for mutant in mutants(path)]
+
+
 def drawn(count, seed):
     """So many changes, each as likely as any other."""
-    files = [path.relative_to(ROOT) for place in PLACES for path in sorted(ROOT.glob(place))]
-    every = [mutant for path in files for mutant in mutants(path)]
-    return [every[i] for i in np.random.default_rng(seed).choice(len(every), count, replace=False)]
+    return [every()[i] for i in np.random.default_rng(seed).choice(len(every()), count, replace=False)]
 
 
 def copied(folder):
@@ -179,7 +189,7 @@ def figures(share, seed):
         result.append(Figure("mutants", what, goal, f"{taken / branches:.1%}", branches, taken >= BRANCHES * branches))
         noticed = 0
         for mutant in drawn(count, seed):
-            tests = found.quickest(mutant.path, mutant.lines, BUDGET)
+            tests = found.telling(mutant.path, mutant.lines, BUDGET)
             passed, words = changed(folder, mutant, lambda: passes(folder, environment, tests)) if tests else (True, "")
             noticed += not passed
             print(f"mutants {mutant}: {'NOT NOTICED' if passed else words}", flush=True)
