@@ -129,7 +129,7 @@ def test_parameters_from_anywhere_share_a_program():
     assert len(traces) == count
 
 
-@pytest.mark.parametrize("solver", [None, dfx.ImplicitEuler()])
+@pytest.mark.parametrize("solver", [None, dfx.ImplicitEuler(root_finder=dfx.VeryChord(rtol=1e-10, atol=1e-12))])
 @pytest.mark.slow_except("None")
 def test_both_modes_without_an_argument(solver):
     system = pendulum()
