@@ -142,10 +142,8 @@ def test_both_modes_without_an_argument(solver):
     angles = jnp.array([0.8, 1.1])
     forwards, backwards = (jax.jit(jax.vmap(mode(total)))(angles) for mode in (jax.jacfwd, jax.grad))
     np.testing.assert_allclose(forwards, backwards, rtol=1e-9)
-    twice = jax.jit(jax.jacfwd(jax.jacfwd(total)))(0.8)
-    np.testing.assert_allclose(twice, (jax.grad(total)(0.801) - jax.grad(total)(0.799)) / 0.002, rtol=1e-5)
     for mode in (jax.grad(jax.grad(total)), jax.jacfwd(jax.grad(total)), jax.grad(jax.jacfwd(total))):
         with pytest.raises(
             (TypeError, RuntimeError), match=r"second derivative .* `adjoint=diffrax.DirectAdjoint\(\)`"
         ):
-            mode(0.8)
+            jax.eval_shape(mode, 0.8)

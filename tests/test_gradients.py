@@ -265,7 +265,7 @@ def test_second_derivatives_in_forward_mode(made):
     def run(number, speed):
         state, ts = eqx.tree_at(lambda s: s.v, start, speed * start.v), jnp.array([0.2, 0.5])
         # Constant steps, so that central differences are smooth.
-        steps = {"stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.01, "adjoint": dfx.ForwardMode()}
+        steps = {"stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.01}
         return jm.simulate(system.with_params(number), state, ts, **steps).q[:, 0]
 
     start = eqx.tree_at(lambda s: s.v, start, jnp.where(start.v == 0, 0.1, start.v))

@@ -287,7 +287,7 @@ def test_velocity_rows_and_rates(engine):
     assert int(found.stats["sparse_steps"]) >= 38
 
 
-@pytest.mark.slow_except("Compiled")
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", KINDS)
 def test_quaternions(engine):
     system, start = top(2)
@@ -333,7 +333,7 @@ GRADIENTS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow_except("sleigh-Compiled")
 @pytest.mark.parametrize("engine", KINDS)
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_are_the_same(name, engine):

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation
-from ..foundations import AllNonNegative, FunctionOfState, TextInNotebooks, contract, counted, expect_known, program
+from ..foundations import AllNonNegative, FunctionOfState, TextInNotebooks, contract, counted, expect_concrete, program
 from ..linalg import metric_root
 from ..system import State, System
 from .affine import drive
@@ -141,7 +141,7 @@ def controllability(
         >>> print(jm.control.controllability(cart, jm.assemble(cart, [0.0, 0.0])).verdicts[0])
         No actuator works in the motion of pole; 1 more actuator at pole would be enough.
     """
-    expect_known(system=system, state=state)
+    expect_concrete(system=system, state=state)
     plant = Plant.at(system, state, formulation)
     names, arrays = _arrays(plant, None if limits is None else jnp.asarray(limits), output)
     values = {name: np.asarray(x) for name, x in arrays.items()}

@@ -93,7 +93,7 @@ def is_concrete(*trees: PyTree) -> bool:
     return not any(isinstance(x, Tracer | jax.ShapeDtypeStruct) for x in jax.tree_util.tree_leaves(trees))
 
 
-def expect_known(**arguments: PyTree) -> None:
+def expect_concrete(**arguments: PyTree) -> None:
     """Refuses arguments with traced numbers, by name.
 
     Raises:

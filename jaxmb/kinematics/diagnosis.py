@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation, contradiction_tol, formulation_at
-from ..foundations import TextInNotebooks, all_hold, contract, expect_known, program, strong
+from ..foundations import TextInNotebooks, all_hold, contract, expect_concrete, program, strong
 from ..linalg import Eliminated, cutoff, metric_rows, regular_metric, row_norms
 from ..system import State, System, Topology, apply_mode, evaluate, linear_algebra, massless, scaled_residuals
 from .closing import Guess, solve_guess
@@ -182,7 +182,7 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
         >>> found.rank, found.freedom, str(found.dependent[0])
         (1, 1, 'rod[0], again[0]')
     """
-    expect_known(system=system, state=state)
+    expect_concrete(system=system, state=state)
     formulation, lacking = formulation_at(formulation, system, state), massless(system, state)
     full, full_state = system, state
     system, state = apply_mode(system, state)

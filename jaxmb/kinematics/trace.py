@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..formulation import AbstractFormulation, formulation_at
-from ..foundations import Count, Number, Positive, contract, default_float, expect_known, program, strong
+from ..foundations import Count, Number, Positive, contract, default_float, expect_concrete, program, strong
 from ..linalg import null_space
 from ..system import State, System, apply_mode, rows_at
 from .branches import VANISHING, branches
@@ -185,7 +185,7 @@ def trace_motion(
         >>> curve.closed, [round(x, 6) for x in curve.ranges["x"]], [(event.kind, event.name) for event in curve.events]
         (True, [-1.0, 1.0], [('dead centre', 'x'), ('limit position', 'y'), ('dead centre', 'x'), ('limit position', 'y')])
     """
-    expect_known(system=system, state=state)
+    expect_concrete(system=system, state=state)
     formulation = formulation_at(formulation, system, state)
     full, pose = apply_mode(system, state)
     active, coordinate = release_input(full, input)

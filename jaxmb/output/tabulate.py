@@ -12,7 +12,7 @@ from ..formulation import AbstractFormulation
 from ..foundations import (
     RESULTS,
     contract,
-    expect_known,
+    expect_concrete,
     listing,
     strong,
 )
@@ -64,7 +64,7 @@ def tabulate(
     unknown = [what for what in chosen if what not in QUANTITIES]
     if isinstance(quantities, str) or unknown:
         raise ValueError(f"Argument `quantities` must be out of {listing(QUANTITIES)}, but is {quantities!r}.")
-    expect_known(system=system, solution=solution)
+    expect_concrete(system=system, solution=solution)
     if solution.ts.ndim != 1:
         raise ValueError(
             f"Argument `solution` must be a single run, but has leading axes {solution.ts.shape[:-1]}; index it, or use `to_xarray`."

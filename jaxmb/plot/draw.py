@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ..foundations import Positive, contract, expect_known, replacing
+from ..foundations import Positive, contract, expect_concrete, replacing
 from ..output import Wrench, joint_reactions
 from ..reaction import ReactionReport, analyse_reactions
 from ..simulation import Solution
@@ -65,7 +65,7 @@ def draw(
         TypeError: for traced numbers.
         ValueError: for a view that is not known, and for axes that do not fit.
     """
-    expect_known(system=system, state=state)
+    expect_concrete(system=system, state=state)
     sketch = _Sketch(system, ax, points, view, symbols)
     trajectory = sketch.scene.trajectory(jax.tree.map(lambda x: x[None], state))
     if forces is not False:
@@ -117,7 +117,7 @@ def animate(
 
     file = None if path is None else pathlib.Path(path)
     writer = None if file is None else _writer(file)
-    expect_known(system=system, solution=solution)
+    expect_concrete(system=system, solution=solution)
     sketch = _Sketch(system, ax, points, view, symbols)
     indices = np.flatnonzero(np.isfinite(np.asarray(solution.q)).all(axis=-1))
     times, trajectory = np.asarray(solution.ts)[indices], sketch.scene.trajectory(_at_times(solution.states, indices))

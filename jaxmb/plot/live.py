@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from ..foundations import RESULTS, Number, Positive, Whole, contract, expect_known, listing, optional
+from ..foundations import RESULTS, Number, Positive, Whole, contract, expect_concrete, listing, optional
 from ..kinematics import try_assemble
 from ..mechanism import linkage_of
 from ..system import State, System, check_state
@@ -204,7 +204,7 @@ def live(
         TypeError: for a system that was not built from a mechanism.
         ValueError: for more than one state.
     """
-    expect_known(system=system, state=state)
+    expect_concrete(system=system, state=state)
     scene = Scene(system, points, symbols)
     check_state(system, state)
     scene.frame(scene.trajectory(jax.tree.map(lambda x: jnp.asarray(x)[None], state)))

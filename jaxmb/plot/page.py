@@ -16,7 +16,7 @@ from ..foundations import (
     Positive,
     Text,
     contract,
-    expect_known,
+    expect_concrete,
     replacing,
 )
 from ..mechanism import linkage_of
@@ -122,7 +122,7 @@ def player(
     Raises:
         As `page`.
     """
-    expect_known(system=system, solution=solution)
+    expect_concrete(system=system, solution=solution)
     if solution.ts.ndim != 1:
         raise ValueError(
             f"Argument `solution` must be a single motion, but has leading axes {solution.ts.shape[:-1]}; index it."

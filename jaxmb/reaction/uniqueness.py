@@ -12,7 +12,7 @@ from ..foundations import (
     Positive,
     TextInNotebooks,
     contract,
-    expect_known,
+    expect_concrete,
     program,
     strong,
 )
@@ -141,7 +141,7 @@ def analyse_reactions(
 
     if method not in METHODS:
         raise ValueError(f"Argument `method` must be 'qr', 'svd' or 'rank', but is {method!r}.")
-    expect_known(system=system, state=state)
+    expect_concrete(system=system, state=state)
     system, state = apply_mode(system, state)
     rows, parts, maps = _evaluate(system, state)
     # On the host with NumPy: the analysis is of one pose and has no derivative.

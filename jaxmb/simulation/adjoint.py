@@ -31,25 +31,18 @@ TWICE = (
 
 def integrate(inputs: PhaseInputs, method: Method, event: dfx.Event | None = None, dense: bool = False) -> Phase:
     """The motion from t₀ to t₁, or to an event, saved at times in between."""
+    inputs = dataclasses.replace(inputs, field=with_layout(method, inputs.field, inputs.y0))
     if method.adjoint is not None:
-        return _solved(inputs, method, event, dense)[0]
+        return solve(inputs, method, event, dense)[0]
     # Nothing that a solver or a guard holds may be perturbed.
     detached = lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x
     blank, arrays = Blank.of((inputs, *jax.tree.map(detached, (method, event)), dense))
     return _motion(arrays, blank)
 
 
-def _solved(
-    inputs: PhaseInputs, method: Method, event: dfx.Event | None, dense: bool, tape: bool = False
-) -> tuple[Phase, Tape | None]:
-    """The motion by its layout, and its tape."""
-    laid_out = dataclasses.replace(inputs, field=with_layout(method, inputs.field, inputs.y0))
-    return solve(laid_out, method, event, dense, tape)
-
-
 @eqx.filter_custom_jvp
 def _motion(arrays: list[Array], blank: Blank) -> Phase:
-    return _solved(*blank.filled(arrays))[0]
+    return solve(*blank.filled(arrays))[0]
 
 
 @_motion.def_jvp
@@ -58,7 +51,7 @@ def _with_derivative(primals: PyTree, tangents: PyTree) -> tuple[Phase, Any]:
     inputs, method, event, dense = blank.filled(arrays)
     # A tape has the slopes of an explicit method only at its states, and a size.
     by_tape = is_explicit(method.solver.solver) and method.max_steps is not None and not dense
-    phase, tape = _solved(inputs, method, event, dense, by_tape)
+    phase, tape = solve(inputs, method, event, dense, by_tape)
     accepted = phase.accepted
     taped = (tape, phase.t, accepted.rows.in_use, accepted.steady) if by_tape else None
     tape_blank, tape_arrays = Blank.of(jax.tree.map(lambda x: lax.stop_gradient(jnp.asarray(x)), taped))
@@ -103,7 +96,7 @@ class _Derivative:
 
         def run(*arrays: Array) -> list[Array]:
             inputs, method, event, dense = self.blank.filled(arrays)
-            phase, _ = _solved(inputs, dataclasses.replace(method, adjoint=adjoint), event, dense)
+            phase, _ = solve(inputs, dataclasses.replace(method, adjoint=adjoint), event, dense)
             return jax.tree.leaves(_differentiable(phase))
 
         arrays = residuals[: self.count]
@@ -127,7 +120,6 @@ class _Derivative:
         moves = jax.tree.map(lambda x: x is _MOVES, marks, is_leaf=lambda x: x is None)
         saved_bar, end_bar = (StateVector(bar, inputs.y0.nq, inputs.y0.nv) for bar in bars)
         taped = self.tape.filled(residuals[self.count :])
-        inputs = dataclasses.replace(inputs, field=with_layout(method, inputs.field, inputs.y0))
         field_bar, *others = _backward(inputs, method, moves.field, taped, saved_bar, end_bar)
         own = moves.t0, moves.t1, moves.y0.packed, moves.ts
         return [*jax.tree.leaves(field_bar), *(bar for bar, moves in zip(others, own, strict=True) if moves)]

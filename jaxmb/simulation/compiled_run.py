@@ -21,7 +21,7 @@ from ..kinematics import Rows
 from ..lanes import NotScalarError, Program, Shaped, latest
 from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
 from .compiled_step import CompiledStep, StepResult, specialised_field
-from .solver import ConstrainedSolver, regular_derivative
+from .solver import ConstrainedSolver, StepStart, regular_derivative
 from .state_vector import StateVector
 from .step_records import Accepted
 from .vector_field import RegularOnly, VectorField
@@ -402,7 +402,9 @@ def _judge_attempt(
     before = _as_accepted(start, carry, shape, field)
     field = dataclasses.replace(field, regular_only=RegularOnly(in_use))
     step = StepResult.of(results, y0, in_use)
-    y1, error, dense, after, result = solver.judged(step, carry.t0, carry.t1, y0, field, before, carry.jumped)
+    y1, error, dense, after, result = solver.judged(
+        step, StepStart(field=field, t0=carry.t0, t1=carry.t1, y0=y0, before=before, jumped=carry.jumped)
+    )
     # As in Diffrax's loop: NaN compares as false with any tolerance, and must reject the step.
     error = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), error)
     order = solver.error_order(dfx.ODETerm(regular_derivative))

@@ -33,6 +33,29 @@ Scalar = Float[Array, ""]
 Arguments = tuple[VectorField, Bool[Array, " m"]]  # the rows of the latest accepted state take the second place
 
 
+class StepStart(eqx.Module):
+    """Where a step begins, and when it ends.
+
+    Attributes:
+        field: the problem.
+        t0, t1: when it begins and ends.
+        y0: the state where it begins.
+        before: what was carried there.
+        jumped: whether the vector field has jumped there.
+    """
+
+    field: VectorField
+    t0: Scalar
+    t1: Scalar
+    y0: StateVector
+    before: Accepted
+    jumped: Bool[Array, ""]
+
+    def after_sample(self, in_use: Bool[Array, " m"]) -> "StepStart":
+        """The start after a sample of the controller, where one is due."""
+        return dataclasses.replace(self, y0=self.field.after_sample(self.t0, self.y0, in_use))
+
+
 class ConstrainedSolver(dfx.AbstractWrappedSolver):
     """Decides the rank at the accepted state, steps with `solver` under that decision, and corrects the drift.
 
@@ -158,9 +181,10 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
 
         A step within which a guard rises above zero and falls again is rejected, as one whose error is too large.
         """
-        (field, in_use), t0, t1, made_jump = args, jnp.asarray(t0), jnp.asarray(t1), jnp.asarray(made_jump)
+        (field, in_use), t0, t1 = args, jnp.asarray(t0), jnp.asarray(t1)
         guard, field = field.guard, dataclasses.replace(field, guard=None)
-        attempt = with_verdict(*self._step(terms, t0, t1, y0, (field, in_use), solver_state, made_jump))
+        start = StepStart(field=field, t0=t0, t1=t1, y0=y0, before=solver_state, jumped=jnp.asarray(made_jump))
+        attempt = with_verdict(*self._step(terms, start))
         if guard is None:
             return attempt
         y1, error, dense, accepted, result = attempt
@@ -169,92 +193,56 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         passed = _passed_over(self, *inner) & (result == dfx.RESULTS.successful) & (t1 - t0 > shortest_step(t0, t1))
         return y1, jax.tree.map(lambda e: jnp.where(passed, jnp.inf, e), error), dense, accepted, result
 
-    def _step(
-        self,
-        terms: PyTree,
-        t0: Array,
-        t1: Array,
-        y0: StateVector,
-        args: Arguments,
-        solver_state: Accepted,
-        jumped: Bool[Array, ""],
-    ) -> Any:
-        field, _ = args
+    def _step(self, terms: PyTree, start: StepStart) -> Any:
+        step, until = start.field.step, start.field.until
         # The general step may be a program of its own (`with_fallback`): what it has no use for is no argument of it.
-        step, until, field = field.step, field.until, dataclasses.replace(field, step=None, until=None)
-        arguments = (self, terms, t0, t1, y0, field, solver_state, jnp.asarray(jumped))
+        field = dataclasses.replace(start.field, step=None, until=None)
+        start = dataclasses.replace(start, field=field)
         if step is not None:
-            irregular, attempt = self._regular_step(step, *arguments[2:])
+            irregular, attempt = self._regular_step(step, start)
         elif field.system.layout is not None:
-            irregular, attempt = self._sparse_step(*arguments[2:])
+            irregular, attempt = self._sparse_step(start)
         else:
-            return ConstrainedSolver._general_step(*arguments)
+            return ConstrainedSolver._general_step(self, terms, start)
         if field.regular_only is not None:
-            return or_stop(irregular, y0, attempt)
+            return or_stop(irregular, start.y0, attempt)
         # In a batch a run that is over waits for the others, by steps that do not count.
         assert until is not None  # `_by_diffrax` sets it
-        irregular &= ~solver_state.failed & (t0 < until)
+        irregular &= ~start.before.failed & (start.t0 < until)
         # Where the regular step is irregular rows are decided anew.
-        before = dataclasses.replace(solver_state, certified=jnp.array(False))
-        return with_fallback(
-            irregular, ConstrainedSolver._general_step, (*arguments[:-2], before, arguments[-1]), attempt
-        )
+        before = dataclasses.replace(start.before, certified=jnp.array(False))
+        general = self, terms, dataclasses.replace(start, before=before)
+        return with_fallback(irregular, ConstrainedSolver._general_step, general, attempt)
 
-    def _regular_step(
-        self,
-        step: CompiledStep,
-        t0: Array,
-        t1: Array,
-        y0: StateVector,
-        field: VectorField,
-        before: Accepted,
-        jumped: Bool[Array, ""],
-    ) -> tuple[Bool[Array, ""], Any]:
+    def _regular_step(self, step: CompiledStep, start: StepStart) -> tuple[Bool[Array, ""], Any]:
         """One step by compiled code, and whether it is irregular: then the general program must make it."""
-        if field.takes_samples:
-            y0 = field.after_sample(t0, y0, before.rows.in_use)
-        step_result = step(t0, t1, y0, before.inner[0], before.rows.in_use, before.basis)
+        before = start.before
+        if start.field.takes_samples:
+            start = start.after_sample(before.rows.in_use)
+        step_result = step(start.t0, start.t1, start.y0, before.inner[0], before.rows.in_use, before.basis)
         before = dataclasses.replace(before, compiled=before.compiled + 1)
-        return self._judged_step(step_result, t0, t1, y0, field, before, jumped)
+        return self._judged_step(step_result, dataclasses.replace(start, before=before))
 
-    def _judged_step(
-        self,
-        step: StepResult,
-        t0: Array,
-        t1: Array,
-        y0: StateVector,
-        field: VectorField,
-        before: Accepted,
-        jumped: Bool[Array, ""],
-    ) -> tuple[Bool[Array, ""], Any]:
+    def _judged_step(self, step: StepResult, start: StepStart) -> tuple[Bool[Array, ""], Any]:
+        field, before = start.field, start.before
         regular = before.certified
-        if Tableau.of(self.solver, t0.dtype).fsal and not field.begins_anew:
+        if Tableau.of(self.solver, start.t0.dtype).fsal and not field.begins_anew:
             # Its first slope is taken from the step before, which after a jump is that of another vector field.
-            regular &= before.inner[1] & ~jumped
-        sparse = before.sparse + (field.system.layout is not None)
-        return self._judged(step, regular, t0, t1, y0, field, dataclasses.replace(before, sparse=sparse))
+            regular &= before.inner[1] & ~start.jumped
+        before = dataclasses.replace(before, sparse=before.sparse + (field.system.layout is not None))
+        return self._judged(step, regular, dataclasses.replace(start, before=before))
 
-    def judged(
-        self,
-        step: StepResult,
-        t0: Array,
-        t1: Array,
-        y0: StateVector,
-        field: VectorField,
-        before: Accepted,
-        jumped: Bool[Array, ""],
-    ) -> Any:
+    def judged(self, step: StepResult, start: StepStart) -> Any:
         """The result of `step` for a regular step that compiled code has made already."""
-        irregular, attempt = self._judged_step(step, t0, t1, y0, field, before, jumped)
-        return with_verdict(*or_stop(irregular, y0, attempt))
+        irregular, attempt = self._judged_step(step, start)
+        return with_verdict(*or_stop(irregular, start.y0, attempt))
 
-    def _sparse_step(
-        self, t0: Array, t1: Array, y0: StateVector, field: VectorField, before: Accepted, jumped: Bool[Array, ""]
-    ) -> tuple[Bool[Array, ""], Any]:
+    def _sparse_step(self, start: StepStart) -> tuple[Bool[Array, ""], Any]:
         """One step by sparse linear algebra, and whether it is irregular: then the general program must make it."""
+        t0, t1, y0, field, before = start.t0, start.t1, start.y0, start.field, start.before
         tableau = Tableau.of(self.solver, t0.dtype)
         slope, has_slope = before.inner
-        reuse = has_slope & jnp.logical_not(jumped) if tableau.fsal else False
+        reuse = has_slope & jnp.logical_not(start.jumped) if tableau.fsal else False
         # Far from singular poses, or it is not taken: stages need not ask whether to correct first.
         sparse = dataclasses.replace(field, smooth=True)
         step, rows = sparse_step(sparse, tableau, t0, t1, y0, slope, reuse, before.rows, before.certified)
@@ -268,19 +256,11 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             sparse=before.sparse + 1,
             steady=before.steady & (first | jnp.all(rows.in_use == before.rows.in_use)),
         )
-        return self._judged(step, jnp.array(True), t0, t1, y0, field, before)
+        return self._judged(step, jnp.array(True), dataclasses.replace(start, before=before))
 
-    def _judged(
-        self,
-        step: StepResult,
-        regular: Bool[Array, ""],
-        t0: Array,
-        t1: Array,
-        y0: StateVector,
-        field: VectorField,
-        before: Accepted,
-    ) -> tuple[Bool[Array, ""], Any]:
+    def _judged(self, step: StepResult, regular: Bool[Array, ""], start: StepStart) -> tuple[Bool[Array, ""], Any]:
         """Whether a step is irregular, and the step with what is carried on from it."""
+        t0, t1, y0, field, before = start.t0, start.t1, start.y0, start.field, start.before
         tableau = Tableau.of(self.solver, t0.dtype)
         error = combine(jax.tree.map(jnp.zeros_like, y0), tableau.error, step.slopes)
         # An end that is not finite is irregular and not merely indeterminate: the general step tells the reason, which a comparison with NaN would hide.
@@ -305,32 +285,23 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         result = dfx.RESULTS.where(closed, successful, dfx.RESULTS.breakdown)  # pyright: ignore[reportArgumentType]
         return ~regular, (step.y1.where(closed, y0), error, dense, accepted, result)
 
-    def _general_step(
-        self,
-        terms: PyTree,
-        t0: Array,
-        t1: Array,
-        y0: StateVector,
-        field: VectorField,
-        before: Accepted,
-        jumped: Bool[Array, ""],
-    ) -> Any:
+    def _general_step(self, terms: PyTree, start: StepStart) -> Any:
         """One step by the general program: rows are decided, singular poses passed, and failures judged."""
+        t0, t1, before = start.t0, start.t1, start.before
         # What is certain need not be decided again.
         rows = where_needed(
             ~before.certified,
             VectorField.prepare,
-            (*lax.stop_gradient((field, t0, y0)), before.rows.choice),
+            (*lax.stop_gradient((start.field, t0, start.y0)), before.rows.choice),
             before.rows,
         )
-        field = field.with_choice(rows.choice)
+        field = start.field.with_choice(rows.choice)
+        start = dataclasses.replace(start, field=field)
         if field.loop is not None:
-            jumped = jumped | field.loop.due(t0, y0.control)
-            y0 = field.after_sample(t0, y0, rows.in_use)
-        if is_explicit(self.solver):
-            attempt = self._explicit_step(field, t0, t1, y0, rows, before, jumped)
-        else:
-            attempt = self._inner_step(terms, field, t0, t1, y0, rows, before, jumped)
+            jumped = start.jumped | field.loop.due(t0, start.y0.control)
+            start = dataclasses.replace(start, jumped=jumped).after_sample(rows.in_use)
+        y0 = start.y0
+        attempt = self._explicit_step(start, rows) if is_explicit(self.solver) else self._inner_step(terms, start, rows)
         verdict = judge(field, rows, before, attempt, (t0, t1), y0)
         y1 = attempt.y1.where(verdict.accept, y0)
         first = before.lowest_rank > before.highest_rank
@@ -353,20 +324,12 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         shift = jax.tree.map(lambda a, b: jnp.where(verdict.accept, a - b, 0), y1, attempt.raw)
         return y1, verdict.error, {"inner": attempt.dense, "shift": shift}, accepted, verdict.result
 
-    def _explicit_step(
-        self,
-        field: VectorField,
-        t0: Array,
-        t1: Array,
-        y0: StateVector,
-        rows: Rows,
-        before: Accepted,
-        jumped: Bool[Array, ""],
-    ) -> StepAttempt:
+    def _explicit_step(self, start: StepStart, rows: Rows) -> StepAttempt:
         """A step by the stages of `all_stages`; the factor of the last one, at the end of the step, serves its correction too."""
+        t0, t1, y0, field, before = start.t0, start.t1, start.y0, start.field, start.before
         tableau = Tableau.of(self.solver, t0.dtype)
         slope, has_slope = before.inner
-        reuse = has_slope & jnp.logical_not(jumped) if tableau.fsal else False
+        reuse = has_slope & jnp.logical_not(start.jumped) if tableau.fsal else False
         stages = all_stages(field, tableau, t0, t1, y0, rows.in_use, slope, reuse)
         last, raw = stages.last, stages.raw
         state = lax.stop_gradient(field.state(t1, raw))
@@ -391,21 +354,12 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             slopes=(jax.tree.map(lambda k: k[0] / (t1 - t0), stages.slopes), last.flow),
         )
 
-    def _inner_step(
-        self,
-        terms: PyTree,
-        field: VectorField,
-        t0: Array,
-        t1: Array,
-        y0: StateVector,
-        rows: Rows,
-        before: Accepted,
-        jumped: Bool[Array, ""],
-    ) -> StepAttempt:
+    def _inner_step(self, terms: PyTree, start: StepStart, rows: Rows) -> StepAttempt:
         """By a solver that is not explicit, or that wraps another; the end is corrected by factors of its own."""
-        attempt = self.solver.step(terms, t0, t1, y0, (field, rows.in_use), before.inner, jumped)
+        field, arguments = start.field, (start.field, rows.in_use)
+        attempt = self.solver.step(terms, start.t0, start.t1, start.y0, arguments, start.before.inner, start.jumped)
         # The stages of other solvers are not at hand, nor is a factor at the end: the next step decides about rows anew.
-        y1, end = field.corrected(t1, attempt[0], rows.in_use)
+        y1, end = field.corrected(start.t1, attempt[0], rows.in_use)
         return StepAttempt(*attempt, y1, end, jnp.array(False), end.basis)
 
 

@@ -14,7 +14,7 @@ from ..foundations import (
     contract,
     counted,
     default_float,
-    expect_known,
+    expect_concrete,
     in_numpy,
     listing,
     verdicts,
@@ -94,7 +94,7 @@ def _check_arguments(system: System, solution: Solution, reference: Solution | N
     for name, motion in (("solution", solution), ("reference", reference)):
         if motion is None:
             continue
-        expect_known(system=system, **{name: motion})
+        expect_concrete(system=system, **{name: motion})
         check_motion(system, motion)
     if reference is not None and not np.array_equal(*in_numpy(reference.ts, solution.ts)):
         raise ValueError("Argument `reference` must be saved at the times of `solution`, but has other ones.")
