@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import tomllib
 
 import code_measures as code
 import pytest
@@ -37,6 +38,14 @@ def test_words_of_the_glossary_are_those_of_the_code():
             assert (ROOT / "jaxmb" / term).exists(), term
         else:
             assert set(re.findall(r"[A-Za-z_]\w*", term)) <= words, term
+
+
+def test_layers_are_told_in_their_order():
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    order = [set(layer.split(" | ")) for layer in contract["layers"] if layer != "__main__"]
+    table = (ROOT / "CONTRIBUTING.md").read_text().split("| layer | what lives there |")[1].split("\n\n")[0]
+    rows = [set(re.findall(r"`(\w+)`", line.split("|")[1])) for line in table.splitlines()[2:]]
+    assert rows == order
 
 
 def test_the_code_keeps_its_measures():
