@@ -45,25 +45,42 @@ def _motion(arrays: list[Array], blank: Blank) -> Phase:
     return solve(*blank.filled(arrays))[0]
 
 
-@_motion.def_jvp
-def _with_derivative(primals: PyTree, tangents: PyTree) -> tuple[Phase, Any]:
-    (arrays, blank), (dots, _) = primals, tangents
+@eqx.filter_custom_jvp
+def _with_tape(arrays: list[Array], blank: Blank) -> tuple[Phase, Any]:
+    """The motion, and for the way back its tape, the time that was reached, the rows in use at the end, and whether they always were."""
     inputs, method, event, dense = blank.filled(arrays)
     # A tape has the slopes of an explicit method only at its states, and a size.
     by_tape = is_explicit(method.solver.solver) and method.max_steps is not None and not dense
     phase, tape = solve(inputs, method, event, dense, by_tape)
     accepted = phase.accepted
     taped = (tape, phase.t, accepted.rows.in_use, accepted.steady) if by_tape else None
-    tape_blank, tape_arrays = Blank.of(jax.tree.map(lambda x: lax.stop_gradient(jnp.asarray(x)), taped))
+    return phase, jax.tree.map(lambda x: lax.stop_gradient(jnp.asarray(x)), taped)
+
+
+def _with_derivative(primals: PyTree, tangents: PyTree) -> tuple[tuple[Phase, Any], tuple[Any, Any]]:
+    (arrays, blank), (dots, _) = primals, tangents
+    phase, taped = _with_tape(arrays, blank)
+    tape_blank, tape_arrays = Blank.of(taped)
     moving = tuple(k for k, dot in enumerate(dots) if dot is not None)
     derivative = _Derivative(blank, len(arrays), moving, tape_blank)
-    reverse = derivative.by_tape if by_tape else derivative.by_checkpoints
+    reverse = derivative.by_checkpoints if taped is None else derivative.by_tape
     results, structure = jax.tree.flatten(_differentiable(phase))
     dots = both_ways(
         derivative.forward, reverse, [*arrays, *tape_arrays], [dots[k] for k in moving], shapes_of(results), TWICE
     )
-    none, moves = jax.tree.map(lambda _: None, phase), jax.tree.unflatten(structure, dots)
-    return phase, eqx.tree_at(lambda p: (p.ys, p.y, p.interpolation), none, moves, is_leaf=lambda x: x is None)
+    none, moves = jax.tree.map(lambda _: None, (phase, taped)), jax.tree.unflatten(structure, dots)
+    differentiable = lambda both: (both[0].ys, both[0].y, both[0].interpolation)
+    return (phase, taped), eqx.tree_at(differentiable, none, moves, is_leaf=lambda x: x is None)
+
+
+# In higher orders the motion that belongs to a derivative has this derivative too.
+_with_tape.def_jvp(_with_derivative)
+
+
+@_motion.def_jvp
+def _motion_and_derivative(primals: PyTree, tangents: PyTree) -> tuple[Phase, Any]:
+    (phase, _), (dots, _) = _with_derivative(primals, tangents)
+    return phase, dots
 
 
 def _differentiable(phase: Phase) -> Any:
