@@ -1,5 +1,6 @@
 """The evidence for what a search found."""
 
+import dataclasses
 from collections.abc import Callable
 
 import jax.numpy as jnp
@@ -34,8 +35,10 @@ def evidence(prepared: Prepared, y: Float[Array, " N"], value: Callable[[Problem
     runs = [check(*_runs(problem, group, y)) for group in problem.groups]
     parts = _free(prepared, y)
 
+    in_both_modes = dataclasses.replace(problem, forward=False)
+
     def of_parts(at: dict[str, Array]) -> Array:
-        return value(problem, y.at[np.concatenate([*parts.values()])].set(jnp.concatenate([*at.values()])))
+        return value(in_both_modes, y.at[np.concatenate([*parts.values()])].set(jnp.concatenate([*at.values()])))
 
     at = {name: y[where] for name, where in parts.items()}
     gradient = check_gradient(of_parts, at) if at else None

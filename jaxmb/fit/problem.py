@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -40,7 +41,9 @@ class Runs(eqx.Module):
         setup = Setup(self.model, shot.control, shot.events)
         return self.unknowns.applied(setup, self.unknowns.values(x))
 
-    def run(self, shot: Shot, x: Float[Array, " n"], start: Float[Array, " s"]) -> tuple[System, Solution]:
+    def run(
+        self, shot: Shot, x: Float[Array, " n"], start: Float[Array, " s"], forward: bool = False
+    ) -> tuple[System, Solution]:
         """The run of a shot with these parameters and independent coordinates and velocities at its start.
 
         Where it fails the result of the solution says so.
@@ -58,6 +61,8 @@ class Runs(eqx.Module):
             shot.ts,
             control=setup.control,
             events=setup.events,
+            # With its value beside it a derivative in forward mode makes one run by this adjoint, by default two.
+            adjoint=dfx.ForwardMode() if forward else None,
             throw=False,
             **self.options,
         )
@@ -178,7 +183,7 @@ class Problem(AbstractResiduals):
 
     def _predicted(self, shot: Shot, z: Float[Array, " z"]) -> tuple[tuple[Array, ...], Array, RESULTS]:
         """The signals over time, the independent coordinates and velocities at the end, and what the run reports."""
-        system, motion = self.runs.run(shot, z[: self.count], z[self.count :])
+        system, motion = self.runs.run(shot, z[: self.count], z[self.count :], self.forward)
         succeeded = motion.result == RESULTS.successful
         signals = [jnp.reshape(read(system, motion), (shot.ts.shape[0], -1)) for read in shot.readings]
         for name, width, values in zip(shot.names, shot.widths, signals, strict=True):

@@ -222,7 +222,7 @@ def _of_shot(
     problem: Problem, objective: Callable[..., ArrayLike], shot: Shot, x: Float[Array, " n"]
 ) -> tuple[Array, tuple[Array, RESULTS]]:
     """The objective of a run, NaN where that fails; once more, and what the run reports, for transformations that return them beside a derivative."""
-    system, motion = problem.runs.run(shot, x, nominal_start(shot))
+    system, motion = problem.runs.run(shot, x, nominal_start(shot), problem.forward)
     about = () if shot.about is None else (shot.about,)
     value = objective(system, motion, *about)
     if not isinstance(value, float | int | Array) or jnp.shape(value):

@@ -24,7 +24,7 @@ from .state_vector import StateVector
 Scalar = Float[Array, ""]
 # What goes back holds the tape, and is no function of it.
 TWICE = (
-    "A second derivative through `simulate` is found in forward over forward mode, or in all others by "
+    "A second derivative through a run or a step is found in forward over forward mode; in all others through `simulate` by "
     "`adjoint=diffrax.DirectAdjoint()`, at a cost that grows with `max_steps`."
 )
 

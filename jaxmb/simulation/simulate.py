@@ -107,7 +107,8 @@ def simulate(
             itself (1e-4 and 1e-6 in float32). Tolerances of a controller that is given are used as they are.
         dt0: first step, or the step of `ConstantStepSize`; by default, for adaptive controllers, 0.03/Ω with the rate Ω of the
             motion at the start (`State.scale`).
-        adjoint: Diffrax's way to differentiate. By default both modes are there: forward mode, also of second order, as by `ForwardMode()`,
+        adjoint: Diffrax's way to differentiate. By default both modes are there: forward mode, also of second order, as by `ForwardMode()`
+            (which makes one run where value and derivative are asked for, the default two),
             and reverse mode, for explicit Runge–Kutta solvers over a tape of the accepted steps, which are gone back over as they
             were taken; for others, and with `dense=True` or `max_steps=None`, as by
             `RecursiveCheckpointAdjoint(checkpoints=max_steps)`. Other second derivatives need `DirectAdjoint()`.
