@@ -1,5 +1,6 @@
 """A scalar program as a graph of operations, each there once."""
 
+import collections
 import functools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -40,7 +41,7 @@ class OperationGraph:
         self.values: list[Any] = []
         self.dropped: set[int] = set()
         self._nodes: dict[Hashable, int] = {}
-        self._applied: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._applied: dict[str, dict[tuple[int, ...], int]] = collections.defaultdict(dict)
         self._suspects_of: dict[int, int] = {}
         self._numbered: dict[int, int] = {}
         self._guarded_count = 0
@@ -145,14 +146,19 @@ class OperationGraph:
 
     def apply(self, operation: str, *arguments: int) -> int:
         """The node of an operation, simplified."""
-        key = (operation, arguments)
-        node = self._applied.get(key)
+        applied = self._applied[operation]
+        node = applied.get(arguments)
         if node is None:
             # Guards come out of sums and products, in which zeros are zeros then.
             hoists = self.exact and operation in _UNBROKEN and any(self._is(i, GUARDED) for i in arguments)
             simplified = self._guard_hoisted if hoists else self._simplified
-            node = self._applied[key] = simplified(operation, *arguments)
+            node = applied[arguments] = simplified(operation, *arguments)
         return node
+
+    def apply_each(self, operation: str, *arguments: Iterable[int]) -> list[int]:
+        """The nodes of an operation for each of several arguments, many of which are alike."""
+        applied = self._applied[operation]
+        return [applied.get(each) or self.apply(operation, *each) for each in zip(*arguments, strict=True)]
 
     def _guard_hoisted(self, operation: str, *arguments: int) -> int:
         guarded = [self._is(i, GUARDED) for i in arguments]

@@ -130,9 +130,9 @@ class Reader:
 
     def each(self, operation: str, *operands: np.ndarray | np.integer | int) -> np.ndarray:
         """An operation on each entry."""
-        parts = np.broadcast_arrays(*operands)
-        apply = self.graph.apply
-        flat = [apply(operation, *a) for a in zip(*(p.ravel().tolist() for p in parts), strict=True)]
+        alike = len({np.shape(x) for x in operands}) == 1
+        parts = list(map(np.asarray, operands)) if alike else np.broadcast_arrays(*operands)
+        flat = self.graph.apply_each(operation, *(p.ravel().tolist() for p in parts))
         return np.array(flat, np.int64).reshape(parts[0].shape)
 
     def select(self, predicate: int, yes: Sequence[np.ndarray], no: Sequence[np.ndarray]) -> list[np.ndarray]:
