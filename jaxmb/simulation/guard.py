@@ -65,10 +65,11 @@ def passed_over(
 
 
 class _Bracket(eqx.Module):
-    """An interval at whose upper end the function is positive."""
+    """An interval at whose upper end the function is positive, once that has been looked at."""
 
     lower: Array
     upper: Array
+    begun: Array
 
 
 class Bisection(optx.AbstractRootFinder):
@@ -92,9 +93,9 @@ class Bisection(optx.AbstractRootFinder):
         aux_struct: PyTree,
         tags: frozenset[object],
     ) -> _Bracket:
-        """The whole interval, or its end alone if the function is not positive there."""
-        upper = jnp.asarray(options["upper"], f_struct.dtype)
-        return _Bracket(jnp.where(self._positive(fn(upper, args)[0]), options["lower"], upper), upper)
+        """The whole interval."""
+        lower, upper = (jnp.asarray(options[end], f_struct.dtype) for end in ("lower", "upper"))
+        return _Bracket(lower, upper, jnp.array(False))
 
     def step(
         self,
@@ -105,12 +106,13 @@ class Bisection(optx.AbstractRootFinder):
         state: _Bracket,
         tags: frozenset[object],
     ) -> Any:
-        """Half the interval."""
-        middle = state.lower + 0.5 * (state.upper - state.lower)
-        value, aux = fn(middle, args)
+        """Half the interval; at first the whole of it, or its end alone if the function is not positive there."""
+        # The end is looked at here too: functions are large, and each place where one stands is compiled.
+        t = jnp.where(state.begun, state.lower + 0.5 * (state.upper - state.lower), state.upper)
+        value, aux = fn(t, args)
         above = self._positive(value)
-        upper = jnp.where(above, middle, state.upper)
-        return upper, _Bracket(jnp.where(above, state.lower, middle), upper), aux
+        upper = jnp.where(above, t, state.upper)
+        return upper, _Bracket(jnp.where(above, state.lower, t), upper, jnp.array(True)), aux
 
     def terminate(
         self,
