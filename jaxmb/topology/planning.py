@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation
 from ..foundations import Check, in_numpy, listing, program
-from ..system import LockRow, Mode, State, System, as_state
+from ..system import LockRow, Mode, State, System, measure
 from .event import AbstractEvent
 from .lock import Lock
 from .plan import Plan
@@ -180,7 +180,8 @@ def _with_mode(system: System, state: State, locks: tuple[LockRow, ...], names: 
     scale = state.scale
     if k > count:
         # Sizes of rows that the state has are kept, as rank decisions along a motion must not depend on when a lock was added.
-        new = as_state(system, state.q, state.v, t=state.t, mode=mode).scale
+        every = dataclasses.replace(mode, active=jnp.ones_like(mode.active))
+        new = measure(system.in_mode(every), state.t, state.q)[0]
         joined = lambda a, b: jnp.append(a, b[m + count :])
         rows = ("row", "span", "row_by_length")
         scale = dataclasses.replace(scale, **{name: joined(getattr(scale, name), getattr(new, name)) for name in rows})
