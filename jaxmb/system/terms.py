@@ -224,7 +224,6 @@ def sparse_jacobian(system: System, layout: Layout, t: Scalar, q: Float[Array, "
     return SparseRows.of(layout, jax.vmap(lambda seed: velocity_residual(system, t, q, seed) - offset)(seeds))
 
 
-@scalar
 def jacobian_rate(
     system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], tdot: Scalar | float = 1.0
 ) -> Float[Array, "m nv"]:
@@ -233,7 +232,6 @@ def jacobian_rate(
     return jax.jvp(lambda t, q: constraint_jacobian(system, t, q), (t, q), direction)[1]
 
 
-@scalar
 def gamma(system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " m"]:
     """Γ, minus the time derivative of the velocity residual with v held."""
     direction = (jnp.ones_like(t), system.qdot(q, v))
@@ -241,7 +239,6 @@ def gamma(system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " n
     return -jax.jvp(lambda t, q: velocity_residual(system, t, q, v), (t, q), direction)[1]
 
 
-@scalar
 def evaluate_at(
     system: System,
     t: Scalar,
@@ -290,7 +287,6 @@ def sparse_rows_at(
     )
 
 
-@scalar
 def rows_at(system: System, t: Scalar, q: Float[Array, " nq"], scale: Float[Array, " m"]) -> Terms:
     """`Terms.rows` at a pose."""
     return Terms.rows(system, system.mass(t, q), constraint_jacobian(system, t, q), scale)
