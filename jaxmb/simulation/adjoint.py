@@ -135,7 +135,7 @@ class _Derivative:
         inputs, method, *_ = self.blank.filled(residuals[: self.count])
         marks = self.blank.filled([_MOVES if k in self.moving else None for k in range(self.count)])[0]
         moves = jax.tree.map(lambda x: x is _MOVES, marks, is_leaf=lambda x: x is None)
-        saved_bar, end_bar = (StateVector(bar, inputs.y0.nq, inputs.y0.nv) for bar in bars)
+        saved_bar, end_bar = map(inputs.y0.like, bars)
         taped = self.tape.filled(residuals[self.count :])
         field_bar, *others = _backward(inputs, method, moves.field, taped, saved_bar, end_bar)
         own = moves.t0, moves.t1, moves.y0.packed, moves.ts

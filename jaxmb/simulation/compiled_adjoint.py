@@ -14,6 +14,7 @@ from .phase import Tape
 from .solver import ConstrainedSolver
 from .stages import coefficients
 from .state_vector import StateVector
+from .step_records import Interpolant
 from .vector_field import VectorField
 
 
@@ -59,7 +60,7 @@ def compiled_run_adjoint(
         *taped, *saved, in_use, *arrays_of_field(moves, rest)
     )
     moves_bar = jax.tree.unflatten(jax.tree.structure(moves), active_bars)
-    return (StateVector(state, like.nq, like.nv), moves_bar, times_bar, start_bar), irregular
+    return (like.like(state), moves_bar, times_bar, start_bar), irregular
 
 
 @latest
@@ -74,9 +75,8 @@ def run_adjoint(
     # The times of steps have no derivative: cotangents are those of the time that is read, and of what the interpolation holds.
     def read(t: Array, t0: Array, t1: Array, *operands: Array) -> list[Array]:
         def at(t: Array, y0: Array, y1: Array, k: Array, shift: Array) -> Array:
-            flow = lambda packed: StateVector(packed, *sizes)
-            inner = {"y0": flow(y0), "y1": flow(y1), "k": flow(k)}
-            return solver.interpolation_cls(t0=t0, t1=t1, inner=inner, shift=flow(shift)).evaluate(t).packed
+            interpolant = Interpolant(*(StateVector(x, *sizes) for x in (k, y0, y1, shift)))
+            return interpolant.at(solver.interpolation_cls, t0, t1, t).packed
 
         return list(jax.vjp(at, t, *operands[:-1])[1](operands[-1]))
 

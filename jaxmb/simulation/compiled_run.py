@@ -23,7 +23,7 @@ from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
 from .compiled_step import CompiledStep, StepResult, specialised_field
 from .solver import ConstrainedSolver, StepStart, regular_derivative
 from .state_vector import StateVector
-from .step_records import Accepted
+from .step_records import Accepted, Interpolant
 from .vector_field import RegularOnly, VectorField
 
 Scalar = Float[Array, ""]
@@ -357,9 +357,7 @@ def _program(
         return [*jax.tree.leaves(following), accepted, proceed, shift]
 
     def between(t: Array, t0: Array, t1: Array, y0: Array, y1: Array, k: Array, shift: Array) -> list[Array]:
-        inner = {"y0": shape.flow(y0), "y1": shape.flow(y1), "k": shape.flow(k)}
-        interpolation = solver.interpolation_cls(t0=t0, t1=t1, inner=inner, shift=shape.flow(shift))
-        return [interpolation.evaluate(t).packed]
+        return [Interpolant(*map(shape.flow, (k, y0, y1, shift))).at(solver.interpolation_cls, t0, t1, t).packed]
 
     in_use = step.end.operands[3]
     t, y = Shaped((), dtype), Shaped(n, dtype)

@@ -47,12 +47,11 @@ class StepResult(eqx.Module):
     def of(cls, results: Sequence[Array], y0: StateVector, in_use: Bool[Array, " m"]) -> "StepResult":
         """From the arrays that a step's program returns."""
         raw, slopes, near, q, v, position, velocity, basis, uncertified = results
-        flow = lambda packed: StateVector(packed, y0.nq, y0.nv)
         # Residuals and bases serve decisions, which have no derivative; that of the state goes by y₁.
         correction = lax.stop_gradient(
             Correction(q=q, v=v, in_use=in_use, basis=basis, position=position, velocity=velocity)
         )
-        return cls(flow(raw), flow(slopes), flow(raw).with_qv(q, v), correction, near | uncertified)
+        return cls(y0.like(raw), y0.like(slopes), y0.like(raw).with_qv(q, v), correction, near | uncertified)
 
 
 class CompiledStep(eqx.Module):
@@ -84,7 +83,7 @@ class CompiledStep(eqx.Module):
             3, t, y.packed, nothing, in_use, *self.parameters
         )
         return (
-            StateVector(slope, y.nq, y.nv),
+            y.like(slope),
             Correction(q=q, v=v, in_use=in_use, basis=basis, position=position, velocity=velocity),
             uncertified,
         )
@@ -140,8 +139,7 @@ class CompiledStepAdjoint(eqx.Module):
         raw, slopes, near, uncertified = self.step(*operands, *arrays_of_field(moves, rest))
         # Steps on a tape were finite when they were made: where one is not now it was made otherwise, and is made so again.
         finite = jnp.all(jnp.isfinite(raw)) & jnp.all(jnp.isfinite(slopes))
-        flow = lambda packed: StateVector(packed, y0.nq, y0.nv)
-        return flow(raw), flow(slopes), near | uncertified | ~finite
+        return y0.like(raw), y0.like(slopes), near | uncertified | ~finite
 
     def pull(self, moves: PyTree, rest: VectorField, in_use: Array, *operands: Array) -> tuple[Array, Array, Any]:
         """Cotangents of the state at the start, of the slope taken over from the step before, and of the problem."""

@@ -20,6 +20,7 @@ from .phase import Tape
 from .sparse import sparse_stages
 from .stages import Tableau, all_stages, combine
 from .state_vector import StateVector
+from .step_records import Interpolant
 from .vector_field import VectorField
 
 
@@ -135,11 +136,11 @@ class ReverseStep(eqx.Module):
         )
 
     def read(
-        self, k: Array, dense: PyTree, times: Array, bars: PyTree, times_bar: Array, indices: Array
-    ) -> tuple[Any, Array]:
+        self, k: Array, dense: Interpolant, times: Array, bars: PyTree, times_bar: Array, indices: Array
+    ) -> tuple[Interpolant, Array]:
         """Cotangents of the interpolation and of the times, from those of the states that are read off it."""
         t0, t1 = self.span(k)
-        at = lambda dense, t: self.method.solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate(t)
+        at = lambda dense, t: dense.at(self.method.solver.interpolation_cls, t0, t1, t)
 
         def read_one(n: Array, carry: PyTree) -> Any:
             # The end is one of the states that are read, without an entry in `indices`.
@@ -158,7 +159,7 @@ class ReverseStep(eqx.Module):
         replay: "Replay",
         end_bar: StateVector,
         slope_bar: StateVector,
-        dense_bar: PyTree,
+        dense_bar: Interpolant,
     ) -> tuple[StateVector, StateVector, Any, Array]:
         """Cotangents of the step's start, of the slope that it takes from the step before, of the problem, and of the time at the start.
 
@@ -170,14 +171,14 @@ class ReverseStep(eqx.Module):
             slope_bar: of its last slope, which the next step takes; that is at the end before the correction.
             dense_bar: of the interpolation.
         """
-        (t0, t1), inner = self.span(k), dense_bar["inner"]
+        t0, t1 = self.span(k)
         # shift = corrected end − raw end: its cotangent belongs to the former, and with the opposite sign to the latter.
-        end_bar = added(end_bar, dense_bar["shift"])
-        raw_bar = jax.tree.map(jnp.subtract, inner["y1"], dense_bar["shift"])
+        end_bar = added(end_bar, dense_bar.shift)
+        raw_bar = jax.tree.map(jnp.subtract, dense_bar.raw, dense_bar.shift)
         h = t1 - t0
         # The slope that the next step takes over is k_s/h.
-        ks_bar = jax.tree.map(lambda b, slope: b.at[-1].add(slope / h), inner["k"], slope_bar)
-        arguments = (self, active, k, replay, end_bar, raw_bar, inner["y0"], ks_bar)
+        ks_bar = jax.tree.map(lambda b, slope: b.at[-1].add(slope / h), dense_bar.slopes, slope_bar)
+        arguments = (self, active, k, replay, end_bar, raw_bar, dense_bar.y0, ks_bar)
         if self.is_general:
             cotangents = ReverseStep._general_step(*arguments)
         else:
@@ -185,7 +186,7 @@ class ReverseStep(eqx.Module):
             cotangents = with_fallback(~replay.regular, ReverseStep._general_step, arguments, cotangents)
         state_bar, slope_bar, active_bar = cotangents
         # ∂y/∂t₀ = −∂y/∂y₀ f(t₀, y₀), y₀ being the state after a sample, and what is put out then may depend on t₀ itself.
-        slope = jax.tree.map(lambda k: k[0] / h, replay.dense["inner"]["k"])
+        slope = jax.tree.map(lambda k: k[0] / h, replay.dense.slopes)
         sample_bar, state_bar, active_bar = self.pull_sample(
             active, k, replay, (-dot(state_bar, slope), state_bar, active_bar)
         )
@@ -204,12 +205,11 @@ class ReverseStep(eqx.Module):
         """The cotangents of a regular step, by compiled code or by the equations far from singular poses."""
         if self.compiled is None:
             return ReverseStep._general_step(self.smooth_sweep, active, k, replay, end_bar, raw_bar, start_bar, ks_bar)
-        ks, y1 = replay.dense["inner"]["k"].packed, added(replay.dense["inner"]["y1"], replay.dense["shift"])
-        operands = (*self.span(k), replay.dense["inner"]["y0"].packed, ks, y1.packed)
+        dense, y1 = replay.dense, added(replay.dense.raw, replay.dense.shift)
+        operands = (*self.span(k), dense.y0.packed, dense.slopes.packed, y1.packed)
         bars = (end_bar.packed, raw_bar.packed, start_bar.packed, ks_bar.packed, self.reuses(k))
         state_bar, slope_bar, active_bar = self.compiled.pull(active, self.rest, self.in_use, *operands, *bars)
-        flow = lambda packed: StateVector(packed, end_bar.nq, end_bar.nv)
-        return flow(state_bar), flow(slope_bar), active_bar
+        return end_bar.like(state_bar), end_bar.like(slope_bar), active_bar
 
     def _general_step(
         self,
@@ -221,9 +221,8 @@ class ReverseStep(eqx.Module):
         start_bar: StateVector,
         ks_bar: StateVector,
     ) -> tuple[StateVector, StateVector, Any]:
-        (t0, t1), inner = self.span(k), replay.dense["inner"]
-        y0, raw, ks = inner["y0"], inner["y1"], inner["k"]
-        y1 = added(raw, replay.dense["shift"])
+        (t0, t1), y0, ks = self.span(k), replay.dense.y0, replay.dense.slopes
+        y1 = added(replay.dense.raw, replay.dense.shift)
         _, a, c = self.tableau(t0.dtype)
         s = c.shape[0] - 1
         # Tasks: the correction of the end, then the stages from the last to the first.
@@ -359,7 +358,7 @@ class Replay(eqx.Module):
         regular: whether the step is regular, so that the reverse sweep over it may be.
     """
 
-    dense: PyTree
+    dense: Interpolant
     in_use: Bool[Array, " m"]
     choice: Bool[Array, " n"] | None
     near: Bool[Array, " r"]
@@ -367,9 +366,9 @@ class Replay(eqx.Module):
     regular: Bool[Array, ""]
 
 
-def _dense(y0: StateVector, raw: StateVector, slopes: StateVector, y1: StateVector) -> Any:
+def _dense(y0: StateVector, raw: StateVector, slopes: StateVector, y1: StateVector) -> Interpolant:
     """The data of a step's interpolation."""
-    return {"inner": {"y0": y0, "y1": raw, "k": slopes}, "shift": jax.tree.map(jnp.subtract, y1, raw)}
+    return Interpolant(slopes, y0, raw, jax.tree.map(jnp.subtract, y1, raw))
 
 
 def entry_of(tree: PyTree, i: Array) -> Any:

@@ -84,7 +84,7 @@ class Stages(eqx.Module):
 def combine(y0: StateVector, weights: Float[Array, " s"], slopes: StateVector) -> StateVector:
     """y₀ + Σ w_j k_j, term by term: a product of matrices would move the slopes of a batch about."""
     parts = [w * k for w, k in zip(weights, slopes.packed, strict=True)]
-    return StateVector(functools.reduce(jnp.add, parts, y0.packed), y0.nq, y0.nv)
+    return y0.like(functools.reduce(jnp.add, parts, y0.packed))
 
 
 def all_stages(
@@ -117,14 +117,14 @@ def all_stages(
         sample = lax.cond(eqxi.unvmap_any(~reused), evaluate, lambda: latest)
         flow = slope.where(reused, sample.flow)
         position = (np.arange(s) == i)[:, None]
-        slopes = StateVector(jnp.where(position, h * flow.packed, slopes.packed), y0.nq, y0.nv)
+        slopes = slopes.like(jnp.where(position, h * flow.packed, slopes.packed))
         return (slopes, sample, y), (sample.near & ~reused, jnp.where(reused, 0, sample.tau))
 
     limits = jnp.asarray((NEAR, BESIDE), t0.dtype)
     # The carry of a loop has its structure from the start, before any sample is at hand.
     none = jax.eval_shape(lambda: field.evaluate(t0, y0, in_use, jnp.array(False), limits[0]))
     none = jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), none)
-    slopes = StateVector(jnp.asarray(np.zeros((s, y0.packed.shape[0]), y0.packed.dtype)), y0.nq, y0.nv)
+    slopes = y0.like(jnp.asarray(np.zeros((s, y0.packed.shape[0]), y0.packed.dtype)))
     parts = (jnp.asarray(np.arange(rows)), tableau.a, tableau.c)
 
     def by_limit(limit: Array) -> Stages:

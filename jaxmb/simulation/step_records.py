@@ -52,6 +52,36 @@ class BlendedClass:
         return Blended(t0, t1, self.inner(t0=t0, t1=t1, **inner), shift)
 
 
+class Interpolant(eqx.Module):
+    """What the interpolation of an explicit step needs.
+
+    Attributes:
+        slopes: k (s, …).
+        y0: where it begins.
+        raw: its end before the correction.
+        shift: from that to the corrected end.
+    """
+
+    slopes: StateVector
+    y0: StateVector
+    raw: StateVector
+    shift: StateVector
+
+    @property
+    def dense(self) -> dict[str, PyTree]:
+        """As Diffrax keeps it."""
+        return {"inner": explicit_dense(self.slopes, self.y0, self.raw), "shift": self.shift}
+
+    def at(self, make: Callable[..., dfx.AbstractLocalInterpolation], t0: Array, t1: Array, t: Array) -> StateVector:
+        """The state at a time of the step from `t0` to `t1`."""
+        return make(t0=t0, t1=t1, **self.dense).evaluate(t)
+
+
+def explicit_dense(slopes: StateVector, y0: StateVector, raw: StateVector) -> dict[str, StateVector]:
+    """What the interpolations of Diffrax's explicit solvers ask for."""
+    return {"y0": y0, "y1": raw, "k": slopes}
+
+
 class Switches(eqx.Module):
     """Changes of the formulation's choice during a run, in order; unused entries have t = NaN.
 
