@@ -21,9 +21,9 @@ from ..kinematics import Rows
 from ..lanes import NotScalarError, Program, Shaped, latest
 from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
 from .compiled_step import CompiledStep, StepResult, specialised_field
-from .solver import ConstrainedSolver, StepStart, regular_derivative
+from .solver import ConstrainedSolver, regular_derivative
 from .state_vector import StateVector
-from .step_records import Accepted, Interpolant
+from .step_records import Accepted, Interpolant, StepStart
 from .vector_field import RegularOnly, VectorField
 
 Scalar = Float[Array, ""]

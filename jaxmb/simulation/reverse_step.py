@@ -109,7 +109,7 @@ class ReverseStep(eqx.Module):
     ) -> tuple[StateVector, StateVector, Array]:
         """The end of a step before its correction, its slopes, and whether the step is irregular."""
         field = self.field(active)
-        arguments = (field, self.tableau(t0.dtype)[0], t0, t1, y0, self.in_use, y0, False)
+        arguments = (field, self.tableau(t0.dtype)[0], t0, t1, y0, self.in_use)
         if field.sparse:
             stages, _, good = sparse_stages(*arguments)
         else:
@@ -124,7 +124,7 @@ class ReverseStep(eqx.Module):
         rows = field.prepare(t0, y0, None)
         field = field.with_choice(rows.choice)
         y0 = field.after_sample(t0, y0, rows.in_use)
-        stages = all_stages(field, self.tableau(t0.dtype)[0], t0, t1, y0, rows.in_use, y0, False)
+        stages = all_stages(field, self.tableau(t0.dtype)[0], t0, t1, y0, rows.in_use)
         dense = _dense(y0, stages.raw, stages.slopes, y1)
         return Replay(
             dense=dense,

@@ -94,15 +94,14 @@ def all_stages(
     t1: Array,
     y0: StateVector,
     in_use: Bool[Array, " m"],
-    slope: StateVector,
-    reuse: Bool[Array, ""] | bool,
+    first: tuple[StateVector, Bool[Array, ""]] | None = None,
 ) -> Stages:
-    """All stages by one copy of the vector field; the first is `slope` where that may be used again.
+    """All stages by one copy of the vector field; of a method that has use for it with the `first` slope, and whether that is known.
 
     Where rows of a stage are near to being dependent, all are made once more and corrected from further away.
     """
     h, (rows, s) = t1 - t0, tableau.a.shape
-    reuse = jnp.asarray(reuse)
+    slope, reuse = first if first is not None and tableau.fsal else (y0, jnp.array(False))
 
     def stage(
         limit: Array, carry: tuple[StateVector, Sample, StateVector], part: tuple[Array, Array, Array]
@@ -139,5 +138,10 @@ def all_stages(
         return where_any(jnp.any(before.near), lambda: by_limit(limit), before), None
 
     # What a stage is off the constraints by enters its slope divided by the gap: too much for gaps above NEAR too, in a step that comes near.
-    first = Stages(y0, slopes, none, jnp.ones(rows, bool), jnp.zeros(rows, t0.dtype))
-    return lax.scan(where_near, first, limits)[0]
+    start = Stages(y0, slopes, none, jnp.ones(rows, bool), jnp.zeros(rows, t0.dtype))
+    return lax.scan(where_near, start, limits)[0]
+
+
+def last_slope(slopes: StateVector, h: Array) -> tuple[StateVector, Bool[Array, ""]]:
+    """The vector field at the end of a step of length h, from its slopes k, and that it is known."""
+    return jax.tree.map(lambda k: k[-1] / h, slopes), jnp.array(True)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ..kinematics import Correction, Rows
 from .real_scalar import RealScalar
 from .state_vector import StateVector
+from .vector_field import VectorField
 
 Scalar = Float[Array, ""]
 
@@ -136,6 +137,50 @@ class Accepted(eqx.Module):
     sparse: Int[Array, ""]
     steady: Bool[Array, ""]
     failed: Bool[Array, ""]
+
+    @property
+    def none(self) -> Bool[Array, ""]:
+        """Whether no step has started yet."""
+        return self.lowest_rank > self.highest_rank
+
+    def with_rows(self, rows: Rows) -> "Accepted":
+        """The record where a step starts by these rows."""
+        return dataclasses.replace(
+            self,
+            rows=rows,
+            lowest_rank=jnp.minimum(self.lowest_rank, rows.rank),
+            highest_rank=jnp.maximum(self.highest_rank, rows.rank),
+            steady=self.steady & (self.none | jnp.all(rows.in_use == self.rows.in_use)),
+        )
+
+
+class StepStart(eqx.Module):
+    """Where a step begins, and when it ends.
+
+    Attributes:
+        field: the problem.
+        t0, t1: when it begins and ends.
+        y0: the state where it begins.
+        before: what was carried there.
+        jumped: whether the vector field has jumped there.
+    """
+
+    field: VectorField
+    t0: Scalar
+    t1: Scalar
+    y0: StateVector
+    before: Accepted
+    jumped: Bool[Array, ""]
+
+    @property
+    def first_slope(self) -> tuple[StateVector, Bool[Array, ""]]:
+        """Of an explicit method that ends a step with the first stage of the next: its slope, and whether it may be used again."""
+        slope, known = self.before.inner
+        return slope, known & ~self.jumped
+
+    def after_sample(self, in_use: Bool[Array, " m"]) -> "StepStart":
+        """The start after a sample of the controller, where one is due."""
+        return dataclasses.replace(self, y0=self.field.after_sample(self.t0, self.y0, in_use))
 
 
 class StepAttempt(eqx.Module):

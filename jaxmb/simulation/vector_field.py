@@ -416,6 +416,10 @@ class VectorField(eqx.Module):
             / self.scale.span
         )
 
+    def closed(self, residual: Float[Array, " m"]) -> Bool[Array, ""]:
+        """Whether relative residuals are within the tolerance of the drift."""
+        return jnp.all(residual <= self.drift.tolerance(residual.dtype))
+
     def correction_map(
         self, t: Array, y: StateVector, corrected: StateVector, in_use: Bool[Array, " m"]
     ) -> Callable[["VectorField", StateVector], StateVector]:
