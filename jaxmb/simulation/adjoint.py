@@ -15,8 +15,9 @@ from ..foundations import Blank, both_ways, shapes_of
 from ..lanes import of_some
 from .compiled_adjoint import compiled_run_adjoint
 from .engine import adjoint_of, with_layout
+from .integration import solve
 from .method import Method
-from .phase import Phase, PhaseInputs, Tape, solve
+from .phase import Phase, PhaseInputs, Tape
 from .reverse_step import ReverseStep, added, zeros_like
 from .stages import is_explicit
 from .state_vector import StateVector

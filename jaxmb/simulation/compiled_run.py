@@ -21,6 +21,8 @@ from ..kinematics import Rows
 from ..lanes import NotScalarError, Program, Shaped, latest
 from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
 from .compiled_step import CompiledStep, StepResult, specialised_field
+from .method import Method
+from .phase import Phase, PhaseInputs, Tape
 from .solver import ConstrainedSolver, regular_derivative
 from .state_vector import StateVector
 from .step_records import Accepted, Interpolant, StepStart
@@ -107,63 +109,39 @@ class _RunParts:
         return cls(solver_blank, blank, parts, *shapes), field_arrays, settings_arrays
 
 
-class CompiledRun(eqx.Module):
-    """A run that went through: the states at the given times, the tape if there is one, and what was carried to its end."""
-
-    ys: StateVector
-    tape: tuple[Array, StateVector, Array] | None
-    t: Scalar
-    y: StateVector
-    result: PyTree
-    stats: dict[str, Array]
-    accepted: Accepted
-
-
 def compiled_run(
-    field: VectorField,
-    step: CompiledStep,
-    solver: ConstrainedSolver,
-    controller: dfx.AbstractStepSizeController,
-    dt0: Scalar | None,
-    span: tuple[Scalar, Scalar],
-    y0: StateVector,
-    ts: Float[Array, " T"],
-    max_steps: int,
-    tape: bool,
-) -> CompiledRun | None:
-    """The run by regular steps only, from its start to its end or to the first step that is none; None if it cannot be made as a whole.
+    inputs: PhaseInputs, method: Method, step: CompiledStep, tape: bool
+) -> tuple[Phase, Tape | None] | None:
+    """The motion by regular steps only, to its end or to the first step that is none, and the tape; None if it cannot be made as a whole.
 
     Args:
-        field: the problem, with the rows that are in use.
+        inputs: of the motion, with the rows that are in use.
+        method: how it is integrated.
         step: its step.
-        solver: by which
-        controller: steps are made, and chosen.
-        dt0: the first one.
-        span: when it starts and ends.
-        y0: where it starts.
-        ts: when states are saved.
-        max_steps: largest number of steps.
         tape: whether accepted states are kept.
     """
-    (t0, t1), only = span, field.regular_only
-    assert only is not None
-    if field.takes_samples and step.sample is None:
+    field, t0, t1, y0, solver = inputs.field, inputs.t0, inputs.t1, inputs.y0, method.solver
+    # Without a bound on the steps the tape has no size.
+    if method.max_steps is None or (field.takes_samples and step.sample is None):
         return None
-    in_use = only.in_use
+    assert field.regular_only is not None
+    in_use = field.regular_only.in_use
     # Without derivatives: those of the first slope are found where they are needed, see `_run_tangent`.
     at_start = lax.stop_gradient((t0, t1, y0, (dataclasses.replace(field, step=step), in_use)))
     start = solver.init(None, *at_start)
-    carry, settings = _at_start(field, solver, controller, dt0, span, y0, start)
+    carry, settings = _at_start(inputs, method, start)
     # Numbers are operands and the rest is part of the program's key: other tolerances or times compile nothing anew.
     parts, field_arrays, settings_arrays = _RunParts.of(solver, field, settings)
     if parts is None:
         return None
     leaves, structure = jax.tree.flatten(carry)
-    shape = _RunShape(y0.nq, y0.nv, structure, shapes_of(leaves), max_steps)
-    program = _program(step.program, step.sample, parts, shape, ts.shape[0], tape)
+    shape = _RunShape(y0.nq, y0.nv, structure, shapes_of(leaves), method.max_steps)
+    # The tangent in forward mode goes along the accepted steps, which are on the tape.
+    taped = tape or method.adjoint is not None
+    program = _program(step.program, step.sample, parts, shape, inputs.ts.shape[0], taped)
     if program is None:
         return None
-    results = _run((*leaves, ts, in_use, *field_arrays, *settings_arrays), program, shape, len(field_arrays))
+    results = _run((*leaves, inputs.ts, in_use, *field_arrays, *settings_arrays), program, shape, len(field_arrays))
     moves = t0 < t1  # else no step is made
     carry = jax.tree.map(
         lambda a, b: jnp.where(moves, a, b), jax.tree.unflatten(structure, results[: len(leaves)]), carry
@@ -172,9 +150,8 @@ def compiled_run(
     # The program ends at the largest number of steps without a word: a result of its own is made here.
     unfinished = (carry.t0 < t1) & (carry.result == dfx.RESULTS.successful)
     too_many: PyTree = dfx.RESULTS.max_steps_reached
-    return CompiledRun(
+    phase = Phase(
         ys=shape.flow(jnp.where(moves, ys, y0.packed)),
-        tape=(rest[0], shape.flow(rest[1]), rest[2]) if tape else None,
         t=carry.t0,
         y=shape.flow(carry.y0),
         result=dfx.RESULTS.where(unfinished, too_many, carry.result),
@@ -182,24 +159,23 @@ def compiled_run(
             num_steps=carry.steps, num_accepted_steps=carry.accepted, num_rejected_steps=carry.steps - carry.accepted
         ),
         accepted=dataclasses.replace(_as_accepted(start, carry, shape, field), rows=start.rows),
+        irregular=jnp.array(False),
     )
+    if not tape:
+        return phase, None
+    ts, ys_of_tape, ends = rest
+    # A failed last step counts as accepted, since its error estimate is zero; as a step it is none.
+    return phase, Tape(ts, shape.flow(ys_of_tape), carry.accepted - carry.failed, ends, phase.y)
 
 
-def _at_start(
-    field: VectorField,
-    solver: ConstrainedSolver,
-    controller: dfx.AbstractStepSizeController,
-    dt0: Scalar | None,
-    span: tuple[Scalar, Scalar],
-    y0: StateVector,
-    start: Accepted,
-) -> tuple[Carry, _RunSettings]:
+def _at_start(inputs: PhaseInputs, method: Method, start: Accepted) -> tuple[Carry, _RunSettings]:
     """What a run carries from attempt to attempt before the first, and its settings."""
-    t0, t1 = span
+    field, t0, t1, y0 = inputs.field, inputs.t0, inputs.t1, inputs.y0
+    controller, solver = method.controller, method.solver
     term: dfx.ODETerm = dfx.ODETerm(regular_derivative)
-    assert field.regular_only is not None
+    assert field.regular_only is not None and controller is not None
     arguments = field, field.regular_only.in_use
-    first_end, state = controller.init(term, t0, t1, y0, dt0, arguments, solver.func, solver.error_order(term))
+    first_end, state = controller.init(term, t0, t1, y0, method.dt0, arguments, solver.func, solver.error_order(term))
     successful: PyTree = dfx.RESULTS.successful
     carry = Carry(
         t0=t0,
