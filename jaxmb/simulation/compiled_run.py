@@ -20,7 +20,7 @@ from ..foundations import Blank, shapes_of
 from ..kinematics import Rows
 from ..lanes import NotScalarError, Program, Shaped, latest
 from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
-from .compiled_step import CompiledStep, StepResult, specialised_field
+from .compiled_step import CompiledStep, StepResult, specialised
 from .method import Method
 from .phase import Phase, PhaseInputs, Tape
 from .solver import ConstrainedSolver, regular_derivative
@@ -327,7 +327,7 @@ def _program(
     def attempt(*operands: Array) -> list[Array]:
         carry: Carry = jax.tree.unflatten(shape.structure, operands[:count])
         results, in_use, arrays = operands[count:first], operands[first], operands[first + 1 :]
-        field = specialised_field(parts.field, arrays[: len(parts.field_arrays)])
+        field = specialised(parts.field.filled(arrays[: len(parts.field_arrays)]))
         settings: _RunSettings = parts.settings.filled(arrays[len(parts.field_arrays) :])
         following, accepted, proceed, shift = _judge_attempt(carry, results, in_use, solver, field, settings, shape)
         return [*jax.tree.leaves(following), accepted, proceed, shift]
