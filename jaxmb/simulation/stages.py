@@ -43,6 +43,11 @@ class Tableau(eqx.Module):
         a, c, error, fsal = coefficients(solver)
         return cls(jnp.asarray(a, dtype), jnp.asarray(c, dtype), jnp.asarray(error, dtype), fsal)
 
+    @property
+    def with_end(self) -> tuple[Array, Array]:
+        """Rows a (s + 1, s) and c (s + 1,), the last one being that of the end, which is no stage."""
+        return (jnp.concatenate([self.a, self.a[-1:]]), jnp.append(self.c, 1)) if self.fsal else (self.a, self.c)
+
 
 def is_explicit(solver: dfx.AbstractSolver) -> bool:
     """Whether it is an explicit Runge–Kutta method itself: of solvers that wrap one Diffrax's `isinstance` says that they are one, too."""
