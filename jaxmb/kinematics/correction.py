@@ -47,6 +47,14 @@ class Correction(eqx.Module):
     position: Float[Array, " m"]
     velocity: Float[Array, " m"]
 
+    @classmethod
+    def none(
+        cls, q: Float[Array, " nq"], v: Float[Array, " nv"], in_use: Bool[Array, " m"], basis: Float[Array, "m n"]
+    ) -> "Correction":
+        """A state that was not moved."""
+        rest = jnp.asarray(np.zeros(in_use.shape), q.dtype)
+        return cls(q=q, v=v, in_use=in_use, basis=basis, position=rest, velocity=rest)
+
 
 def correct(
     system: System, formulation: AbstractFormulation, state: State, in_use: Bool[Array, " m"], iterations: int
@@ -83,8 +91,8 @@ def correct(
         better = dataclasses.replace(better, in_use=in_use & ~rest)
         return count + 1, better, better.in_use, again
 
-    none, basis = (jnp.asarray(np.zeros((system.m, *n)), state.q.dtype) for n in ((), (system.nv,)))
-    start = Correction(q=system.normalise(state.q), v=state.v, in_use=in_use, basis=basis, position=none, velocity=none)
+    basis = jnp.asarray(np.zeros((system.m, system.nv)), state.q.dtype)
+    start = Correction.none(system.normalise(state.q), state.v, in_use, basis)
     if not system.m:
         return start
     return lax.while_loop(lambda c: c[3] & (c[0] < 4), once, (jnp.array(0), start, in_use, jnp.array(True)))[1]

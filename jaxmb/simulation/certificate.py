@@ -1,5 +1,7 @@
 """Whether a decision about rows still holds."""
 
+import dataclasses
+
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
@@ -87,14 +89,7 @@ def corrected_end(
         good &= followed(field, factor, terms, raw, flow) & ~factor.orientation_changed(
             before.reshape(factor.lowered.shape)
         )
-        end = Correction(
-            q=end.q,
-            v=end.v,
-            in_use=end.in_use,
-            basis=factor.lowered.reshape(before.shape),
-            position=end.position,
-            velocity=end.velocity,
-        )
+        end = dataclasses.replace(end, basis=factor.lowered.reshape(before.shape))
     else:
         good &= ~jnp.any(jnp.sum(before * end.basis, axis=1) < 0)
     return flow, end, ~good
