@@ -183,20 +183,14 @@ def _backward(
     indices = jnp.minimum(jnp.searchsorted(ends, inputs.ts), jnp.maximum(tape.count - 1, 0))
     # Entries that were not reached lie beyond the tape, so that no step reads them.
     indices = jnp.where(within[:-1], indices, tape.ts.shape[0])
-    # The compiled sweep knows no samples that are no program: then it goes step by step.
-    sampled = rest.loop is not None and rest.loop.clock is not None and (compiled is None or compiled.sample is None)
-    if compiled is not None and not sampled:
-        compiled_sweep = compiled_run_adjoint(compiled, moves, rest, method.solver, tape, in_use, times, bars, indices)
-    else:
-        compiled_sweep = None
+    read = times, bars, indices
+    compiled_sweep = compiled_run_adjoint(reverse, moves, *read)
     if compiled_sweep is None:
-        sweep = _step_by_step(reverse, moves, times, bars, indices)
+        sweep = _step_by_step(reverse, moves, *read)
     else:
         # A fallback is a program of its own: without the compiled step, which has turned out not to fit.
         alone = dataclasses.replace(reverse, compiled=None)
-        sweep = with_fallback(
-            compiled_sweep[1] | ~steady, _step_by_step, (alone, moves, times, bars, indices), compiled_sweep[0]
-        )
+        sweep = with_fallback(compiled_sweep[1] | ~steady, _step_by_step, (alone, moves, *read), compiled_sweep[0])
     state_bar, field_bar, times_bar, t0_bar = sweep
     # Without an accepted step all saved states are the start itself; the sweep over no steps does not see their cotangents.
     total = jax.tree.map(lambda b: jnp.sum(b, axis=0), bars)

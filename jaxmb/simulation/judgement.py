@@ -57,7 +57,7 @@ def judge(start: StepStart, rows: Rows, attempt: StepAttempt) -> Judgement:
     path = Path.of(field.system, t0, t1, (y0, y1), attempt.slopes)
     branch_jump, miss, inconclusive = distance_missed(field, rows.in_use, path, began, attempt.correction.basis)
     residual = lax.stop_gradient(field.relative_residuals(attempt.correction))
-    possible = field.consistent & ~jnp.any(rows.indeterminate) & ~rows.unfit & ~(before.none & rows.contradictory)
+    possible = field.consistent & ~jnp.any(rows.indeterminate) & ~rows.unfit & ~(before.first & rows.contradictory)
     closed = field.closed(residual)
     # Branches that miss each other by δ do so over √(2δ); below CLOSE stages cannot follow either, be the step ever so short.
     admissible = possible & y1.finite & closed

@@ -17,7 +17,7 @@ from ..kinematics import NEAR, Rows
 from ..linalg import BlockMatrix, SparseRows, lowered
 from .certificate import certify_dense
 from .compiled_step import CompiledStep, StepResult, basis_shape
-from .guard import Guard, passed_over
+from .guard import passed_over
 from .judgement import judge, or_stop, shortest_step, with_verdict
 from .real_scalar import RealScalar
 from .sparse import sparse_step
@@ -175,9 +175,15 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         if guard is None:
             return attempt
         y1, error, dense, accepted, result = attempt
-        inner = lax.stop_gradient((guard, t0, t1, dense, (dataclasses.replace(field, step=None), in_use)))
+        within = (guard, t0, t1, dense, (dataclasses.replace(field, step=None), in_use))
+        guard, begin, end, detached, inner = lax.stop_gradient(within)
+        at = self.interpolation_cls(t0=begin, t1=end, **detached).evaluate
         # A step at the resolution of time is accepted all the same: it cannot be made shorter, and the run must go on.
-        passed = _passed_over(self, *inner) & (result == dfx.RESULTS.successful) & (t1 - t0 > shortest_step(t0, t1))
+        passed = (
+            passed_over(guard, begin, end, at, inner)
+            & (result == dfx.RESULTS.successful)
+            & (t1 - t0 > shortest_step(t0, t1))
+        )
         return y1, jax.tree.map(lambda e: jnp.where(passed, jnp.inf, e), error), dense, accepted, result
 
     def _step(self, terms: PyTree, start: StepStart) -> Any:
@@ -338,12 +344,6 @@ def _carried_basis(field: VectorField, terms: PyTree, like: Float[Array, "m n"])
     return lowered(BlockMatrix.from_dense(layout, terms.mass), rows)[1].reshape(like.shape)
 
 
-def _passed_over(
-    solver: ConstrainedSolver, guard: Guard, t0: Array, t1: Array, dense: PyTree, args: Arguments
-) -> Array:
-    return passed_over(guard, t0, t1, solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate, args)
-
-
 def _certify_end(field: VectorField, rows: Rows, stages: Stages) -> Bool[Array, ""]:
     """Whether the decision about rows would be as good where a step ends, as seen by the factors there.
 
@@ -356,13 +356,13 @@ def _certify_end(field: VectorField, rows: Rows, stages: Stages) -> Bool[Array, 
     return regular & certify_dense(field.scale, factor, terms, field.formulation.rank_tol, AHEAD)
 
 
-def derivative(t: RealScalar, y: StateVector, args: "Arguments") -> StateVector:
+def derivative(t: RealScalar, y: StateVector, args: Arguments) -> StateVector:
     """The vector field, for solvers that are not explicit."""
     field, in_use = args
     return field.derivative(jnp.asarray(t), y, in_use)
 
 
-def regular_derivative(t: RealScalar, y: StateVector, args: "Arguments") -> StateVector:
+def regular_derivative(t: RealScalar, y: StateVector, args: Arguments) -> StateVector:
     """The same without what is done near singular poses: `ConstrainedSolver` evaluates stages itself, Diffrax asks for shapes."""
     field, in_use = args
     return field.evaluate_regular(jnp.asarray(t), y, in_use, quick=True)[0]

@@ -1,4 +1,4 @@
-"""The record of a step, and the record carried from one accepted state to the next: data only."""
+"""Records of a step: where it starts, how it went, and what is carried from one accepted state to the next."""
 
 import dataclasses
 from collections.abc import Callable
@@ -139,8 +139,8 @@ class Accepted(eqx.Module):
     failed: Bool[Array, ""]
 
     @property
-    def none(self) -> Bool[Array, ""]:
-        """Whether no step has started yet."""
+    def first(self) -> Bool[Array, ""]:
+        """Whether no step has started before."""
         return self.lowest_rank > self.highest_rank
 
     def with_rows(self, rows: Rows) -> "Accepted":
@@ -150,7 +150,7 @@ class Accepted(eqx.Module):
             rows=rows,
             lowest_rank=jnp.minimum(self.lowest_rank, rows.rank),
             highest_rank=jnp.maximum(self.highest_rank, rows.rank),
-            steady=self.steady & (self.none | jnp.all(rows.in_use == self.rows.in_use)),
+            steady=self.steady & (self.first | jnp.all(rows.in_use == self.rows.in_use)),
         )
 
 
