@@ -198,7 +198,7 @@ def linearise_correction(
         return lambda system, perturbed: dataclasses.replace(perturbed, q=system.normalise(perturbed.q))
     start, corrected = lax.stop_gradient((state, corrected))
     q, v, zero = corrected.q, corrected.v, jnp.zeros_like(corrected.v)
-    terms, factor = _factors(system, formulation, corrected, in_use, sparse)
+    terms, factor = factors_at(system, formulation, corrected, in_use, sparse)
     if not sparse:
         # Rows that were at rest have no part in it.
         unmoved = jnp.all(q == system.normalise(start.q)) & jnp.all(v == start.v)
@@ -224,10 +224,10 @@ def linearise_correction(
     return linear_map
 
 
-def _factors(
+def factors_at(
     system: System, formulation: AbstractFormulation, state: State, in_use: Bool[Array, " m"], sparse: bool
-) -> tuple[Any, AbstractFactor]:
-    """M, C and the factors of rows at a pose."""
+) -> tuple[Any, Any]:
+    """M, C and the factors of rows at a pose; `sparse` by the system's layout."""
     if sparse:
         assert system.layout is not None
         terms = sparse_rows_at(system, system.layout, state.t, state.q, state.scale.row)

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool
 
-from ..kinematics import Correction, Rows
+from ..kinematics import Correction, Rows, factors_at
 from ..linalg import SparseFactor
-from ..system import SparseTerms, sparse_rows_at
+from ..system import SparseTerms
 from .certificate import certify_sparse, followed
 from .compiled_step import StepResult
 from .stages import Stages, Tableau, all_stages
@@ -53,10 +53,7 @@ def sparse_stages(
     first: tuple[StateVector, Bool[Array, ""]] | None = None,
 ) -> tuple[Stages, SparseFactor, Bool[Array, ""]]:
     """The stages of a step by the problem's layout, the factor where it begins, and whether rows in use are far from being dependent all along."""
-    system, layout = field.system, field.system.layout
-    assert layout is not None
-    start = sparse_rows_at(system, layout, t0, y0.q, field.scale.row)
-    start_factor = SparseFactor(start.mass, start.jacobian, start.scale, in_use)
+    _, start_factor = factors_at(field.system, field.formulation, field.state(t0, y0), in_use, sparse=True)
     # In long structures small remainders are usual: stages compare theirs with these (`VectorField.is_near`).
     started = dataclasses.replace(field, initial_remainders=start_factor.remainders)
     stages = all_stages(started, tableau, t0, t1, y0, in_use, first)
@@ -68,9 +65,7 @@ def sparse_at(
     field: VectorField, t: Array, y: StateVector, in_use: Bool[Array, " m"]
 ) -> tuple[Correction, Bool[Array, ""]]:
     """The correction of a state by the problem's layout, and whether rows in use are not certain there."""
-    system, layout = field.system, field.system.layout
-    assert layout is not None
-    terms = sparse_rows_at(system, layout, t, y.q, field.scale.row)
-    factor = SparseFactor(terms.mass, terms.jacobian, terms.scale, in_use)
-    correction = field.drift.correct_by(factor, system, field.formulation, field.state(t, y), terms)
+    system, formulation, state = field.system, field.formulation, field.state(t, y)
+    terms, factor = factors_at(system, formulation, state, in_use, sparse=True)
+    correction = field.drift.correct_by(factor, system, formulation, state, terms)
     return correction, ~certify_sparse(field, factor)
