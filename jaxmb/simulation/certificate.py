@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import contradiction, contradiction_tol
@@ -80,8 +79,7 @@ def corrected_end(
     """
     flow, terms, factor = field.evaluate_regular(t, raw, in_use, quick=True)
     # The derivative of a correction is that of the equations it solves (`VectorField.correction_map`), not that of its iterations.
-    state = lax.stop_gradient(field.state(t, raw))
-    end = lax.stop_gradient(field.drift.correct_by(factor, field.system, field.formulation, state, terms))
+    end = field.correction_by(factor, terms, t, raw)
     # Both ends of a step may be far from a singular pose that lies between them: a remainder that has changed its sign tells of it.
     good = certify(field, factor, terms)
     if isinstance(factor, SparseFactor):

@@ -20,7 +20,8 @@ from ..foundations import Blank, shapes_of
 from ..kinematics import Rows
 from ..lanes import NotScalarError, Program, Shaped, latest
 from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
-from .compiled_step import CompiledStep, StepResult, specialised
+from .compiled_step import StepResult, specialised
+from .engine import compiled_step_of
 from .method import Method
 from .phase import Phase, PhaseInputs, Tape
 from .solver import ConstrainedSolver, regular_derivative
@@ -88,20 +89,18 @@ class _RunKind:
         return StateVector(packed, self.nq, self.nv)
 
 
-def compiled_run(
-    inputs: PhaseInputs, method: Method, step: CompiledStep, tape: bool
-) -> tuple[Phase, Tape | None] | None:
+def compiled_run(inputs: PhaseInputs, method: Method, tape: bool) -> tuple[Phase, Tape | None] | None:
     """The motion by regular steps only, to its end or to the first step that is none, and the tape; None if it cannot be made as a whole.
 
     Args:
         inputs: of the motion, with the rows that are in use.
         method: how it is integrated.
-        step: its step.
         tape: whether accepted states are kept.
     """
     field, t0, t1, y0, solver = inputs.field, inputs.t0, inputs.t1, inputs.y0, method.solver
+    step = compiled_step_of(method, field, y0)
     # Without a bound on the steps the tape has no size.
-    if method.max_steps is None or (field.takes_samples and step.sample is None):
+    if step is None or method.max_steps is None or (field.takes_samples and step.sample is None):
         return None
     assert field.regular_only is not None
     in_use = field.regular_only.in_use
@@ -186,7 +185,7 @@ def _run(operands: tuple[Array, ...], program: RunProgram, kind: _RunKind) -> li
 def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[Any]]:
     """Along the accepted steps; where their times change, step by step. Of the tape, which nobody reads then, there are none."""
     (operands, program, kind), dots = primals, tangents[0]
-    first, last = _places_of_parameters(program)
+    first, last = _parameter_range(program)
     # Left out: y₀, which may change; the first slope, which is found again from it; the basis, which has no derivative. A change of anything
     # else changes the times of steps, or times at which states are saved.
     others = (*dots[:2], *dots[5:first], *dots[last:])
@@ -199,7 +198,7 @@ def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[A
     return results, [dots_of_results.get(k) for k in range(len(results))]
 
 
-def _places_of_parameters(program: RunProgram) -> tuple[int, int]:
+def _parameter_range(program: RunProgram) -> tuple[int, int]:
     """Where the parameters of the problem begin and end among the operands, behind the times and the rows in use."""
     first = len(program.carry) + 2
     return first, first + len(program.stage.operands) - 3
@@ -209,7 +208,7 @@ def _step_by_step(
     moves: tuple[tuple[Array, ...], tuple[Array | None, ...]], program: RunProgram
 ) -> tuple[list[Array], dict[int, Array]]:
     """Results and their tangents, by number, in a loop of XLA that has derivatives of any order; the tape is empty."""
-    first, last = _places_of_parameters(program)
+    first, last = _parameter_range(program)
     without_tape = dataclasses.replace(program, taped=0)
 
     def run(*operands: Array) -> list[Array]:
@@ -232,7 +231,7 @@ def _by_tape(
 ) -> tuple[list[Array], dict[int, Array]]:
     """Results, and the tangents of the last state and of those saved, along the accepted steps."""
     operands, dots = moves
-    count, (first, last) = len(program.carry), _places_of_parameters(program)
+    count, (first, last) = len(program.carry), _parameter_range(program)
     results = program(*operands)
     carry: Carry = jax.tree.unflatten(kind.structure, results[:count])
     tangent = _tangent_program(program, parts, kind.nq + kind.nv)

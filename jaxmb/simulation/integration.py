@@ -11,7 +11,6 @@ from ..deferral import with_fallback
 from ..foundations import silent
 from .clipping import ends_of_steps
 from .compiled_run import compiled_run
-from .compiled_step import CompiledStep
 from .engine import compiled_step_of
 from .method import Method
 from .phase import Phase, PhaseInputs, Tape
@@ -20,53 +19,31 @@ from .stages import is_explicit
 
 
 def solve(
-    inputs: PhaseInputs,
-    method: Method,
-    event: dfx.Event | None,
-    dense: bool = False,
-    tape: bool = False,
+    inputs: PhaseInputs, method: Method, event: dfx.Event | None, dense: bool = False, tape: bool = False
 ) -> tuple[Phase, Tape | None]:
     """The motion; with `tape` also the accepted steps.
 
     Where all steps are regular compiled code may make the motion as a whole. If a step turns out to be irregular, or if there is no such
     code, Diffrax's loop makes it.
     """
-    field, options = inputs.field, (event, dense, tape)
-    step = compiled_step_of(method, field, inputs.y0)
-    motion = None
-    if field.regular_only is not None and step is not None:
-        motion = compiled_run(inputs, method, step, tape)
+    field, options = inputs.field, (method, event, dense, tape)
+    motion = None if field.regular_only is None else compiled_run(inputs, method, tape)
     if motion is None:
-        motion = _by_diffrax(inputs, method, step, *options)
+        motion = _by_diffrax(inputs, *options)
     if field.regular_only is None:
         return motion
     # From a start that is refused no step leads on, of whatever kind.
     needed = motion[0].accepted.failed & field.consistent
-    return with_fallback(needed, _in_general, (inputs, method, *options), motion)
-
-
-def _in_general(
-    inputs: PhaseInputs,
-    method: Method,
-    event: dfx.Event | None,
-    dense: bool,
-    tape: bool,
-) -> tuple[Phase, Tape | None]:
-    """The motion again, from the start and not from the step that failed: tape and saved states are then those of one run."""
-    # Found again and not handed over: a fallback is kept for ever, and the step's programs are large.
-    step = compiled_step_of(method, inputs.field, inputs.y0)
-    inputs = dataclasses.replace(inputs, field=inputs.field.general)
-    return _by_diffrax(inputs, method, step, event, dense, tape)
+    # From the start and not from the step that failed: tape and saved states are then those of one run.
+    general = dataclasses.replace(inputs, field=field.general)
+    return with_fallback(needed, _by_diffrax, (general, *options), motion)
 
 
 def _by_diffrax(
-    inputs: PhaseInputs,
-    method: Method,
-    step: CompiledStep | None,
-    event: dfx.Event | None,
-    dense: bool,
-    tape: bool,
+    inputs: PhaseInputs, method: Method, event: dfx.Event | None, dense: bool, tape: bool
 ) -> tuple[Phase, Tape | None]:
+    # Found here and not handed over: as a fallback this is kept for ever, and the step's programs are large.
+    step = compiled_step_of(method, inputs.field, inputs.y0)
     field, steps = inputs.field, dfx.SubSaveAt(t0=True, steps=True) if tape else None
     controller = method.controller
     assert controller is not None

@@ -196,8 +196,8 @@ class ReverseStep(eqx.Module):
             return ReverseStep._general_step(self.smooth_sweep, active, k, replay, bars)
         dense, y1 = replay.dense, added(replay.dense.raw, replay.dense.shift)
         operands = (*self.span(k), dense.y0.packed, dense.slopes.packed, y1.packed)
-        given = (bars.end.packed, bars.raw.packed, bars.start.packed, bars.slopes.packed, self.reuses(k))
-        state_bar, slope_bar, active_bar = self.compiled.pull(active, self.rest, self.in_use, *operands, *given)
+        cotangents = (bars.end.packed, bars.raw.packed, bars.start.packed, bars.slopes.packed, self.reuses(k))
+        state_bar, slope_bar, active_bar = self.compiled.pull(active, self.rest, self.in_use, *operands, *cotangents)
         return bars.end.like(state_bar), bars.end.like(slope_bar), active_bar
 
     def _general_step(

@@ -25,15 +25,13 @@ def sparse_step(start: StepStart, tableau: Tableau) -> tuple[StepResult, Rows]:
     t0, t1, before, certified = start.t0, start.t1, start.before, start.before.certified
     # Far from singular poses, or it is not taken: stages need not ask whether to correct first.
     field = dataclasses.replace(start.field, smooth=True)
-    system = field.system
     # No rank rule here: rows are taken to be independent, and where their certificate fails the step is an irregular one.
-    rows = lax.cond(certified, lambda: before.rows, lambda: Rows.independent(system.acting, t0.dtype))
+    rows = lax.cond(certified, lambda: before.rows, lambda: Rows.independent(field.system.acting, t0.dtype))
     stages, start_factor, good = sparse_stages(field, tableau, t0, t1, start.y0, rows.in_use, start.first_slope)
     last, raw, factor, terms = stages.last, stages.raw, stages.last.factor, stages.last.terms
     assert isinstance(factor, SparseFactor) and isinstance(terms, SparseTerms)
     # The factor of the last stage lies at the end of the step: the correction needs none of its own.
-    state = lax.stop_gradient(field.state(t1, raw))
-    end = field.drift.correct_by(factor, system, field.formulation, state, terms)
+    end = field.correction_by(factor, terms, t1, raw)
     regular = (
         good
         & (certified | certify_sparse(field, start_factor))
@@ -65,7 +63,5 @@ def sparse_at(
     field: VectorField, t: Array, y: StateVector, in_use: Bool[Array, " m"]
 ) -> tuple[Correction, Bool[Array, ""]]:
     """The correction of a state by the problem's layout, and whether rows in use are not certain there."""
-    system, formulation, state = field.system, field.formulation, field.state(t, y)
-    terms, factor = factors_at(system, formulation, state, in_use, sparse=True)
-    correction = field.drift.correct_by(factor, system, formulation, state, terms)
-    return correction, ~certify_sparse(field, factor)
+    terms, factor = factors_at(field.system, field.formulation, field.state(t, y), in_use, sparse=True)
+    return field.correction_by(factor, terms, t, y), ~certify_sparse(field, factor)

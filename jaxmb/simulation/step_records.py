@@ -175,8 +175,8 @@ class StepStart(eqx.Module):
     @property
     def first_slope(self) -> tuple[StateVector, Bool[Array, ""]]:
         """Of an explicit method that ends a step with the first stage of the next: its slope, and whether it may be used again."""
-        slope, known = self.before.inner
-        return slope, known & ~self.jumped
+        slope, has_slope = self.before.inner
+        return slope, has_slope & ~self.jumped
 
     def after_sample(self, in_use: Bool[Array, " m"]) -> "StepStart":
         """The start after a sample of the controller, where one is due."""

@@ -385,6 +385,11 @@ class VectorField(eqx.Module):
         correction_map = lax.stop_gradient(field.drift.correct(field.system, field.formulation, state, in_use))
         return self.with_correction(t, y, correction_map), correction_map
 
+    def correction_by(self, factor: AbstractFactor, terms: Terms | SparseTerms, t: Array, y: StateVector) -> Correction:
+        """The correction of a state far from any singular pose by its factors at hand; without derivatives."""
+        state = lax.stop_gradient(self.state(t, y))
+        return lax.stop_gradient(self.drift.correct_by(factor, self.system, self.formulation, state, terms))
+
     def with_correction(self, t: Array, y: StateVector, correction_map: Correction) -> StateVector:
         """The state to which a correction has moved `y`, with its derivatives."""
         state = self.state(t, y)
