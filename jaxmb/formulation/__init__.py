@@ -25,6 +25,7 @@ from .restored import RestoredRows as RestoredRows
 from .interpolation import away_from_pose as away_from_pose
 from .interpolation import BESIDE as BESIDE
 from .interpolation import EXACT as EXACT
+from .interpolation import growth as growth
 from .interpolation import ITERATIONS as ITERATIONS
 from .interpolation import OFFSETS as OFFSETS
 from .interpolation import WEIGHTS as WEIGHTS

@@ -120,6 +120,17 @@ def _interpolated(
     return Beside(jnp.where(closed & ~agrees, vdot, direct), lax.stop_gradient(uncertainty))
 
 
+def growth(
+    factor: ConstrainedFactor, rates: Float[Array, "m nv"], close: Bool[Array, " m"]
+) -> tuple[Float[Array, " m"], Bool[Array, " m"]]:
+    """How fast the remainders of rows grow that are `close` to being dependent, by the rates of C, and whether that is fast enough to be followed."""
+    rows = factor.vanishing @ (rates / factor.scale[:, None]) @ factor.root.T
+    # What grows along rows that are not close to being dependent makes no row more independent.
+    others = jnp.where(close[:, None], 0, factor.basis)
+    speeds = jnp.linalg.norm(rows - (rows @ others.T) @ others, axis=1)
+    return speeds, close & (speeds > GROWTH * jnp.max(factor.speeds(rates), initial=0))
+
+
 def away_from_pose(
     nearby: Nearby, factor: ConstrainedFactor, near: float
 ) -> tuple[Float[Array, " nv"], tuple[Array, Array]]:
@@ -131,16 +142,11 @@ def away_from_pose(
     v = nearby.state.v
     free = factor.root.T @ generic_direction(factor.basis)
     close = factor.remainders < near
-    others = jnp.where(close[:, None], 0, factor.basis)
     spacings = []
     for direction, tdot in ((v, 1.0), (free, 0.0)):
-        rates = nearby.jacobian_derivative(direction, tdot)
-        growth = factor.vanishing @ (rates / factor.scale[:, None]) @ factor.root.T
-        # What grows along rows that are not close to being dependent makes no row more independent.
-        growth = jnp.linalg.norm(growth - (growth @ others.T) @ others, axis=1)
-        away = close & (growth > GROWTH * jnp.max(factor.speeds(rates), initial=0))
+        speeds, away = growth(factor, nearby.jacobian_derivative(direction, tdot), close)
         # The slowest remainder decides: all of them must be at twice the limit.
-        least = jnp.min(jnp.where(away, growth, jnp.inf))
+        least = jnp.min(jnp.where(away, speeds, jnp.inf))
         spacings.append(jnp.where(jnp.all(away == close) & jnp.any(close), 2 * near / least, 0))
     moving = spacings[0] > 0
     spacing = jnp.where(moving, *spacings)

@@ -20,6 +20,7 @@ from .correction import correct as correct
 from .correction import correct_by as correct_by
 from .correction import corrected as corrected
 from .correction import Correction as Correction
+from .correction import factors_at as factors_at
 from .correction import directions as directions
 from .correction import distance_to_dependence as distance_to_dependence
 from .correction import linearise_correction as linearise_correction

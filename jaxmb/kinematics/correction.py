@@ -47,6 +47,14 @@ class Correction(eqx.Module):
     position: Float[Array, " m"]
     velocity: Float[Array, " m"]
 
+    @classmethod
+    def none(
+        cls, q: Float[Array, " nq"], v: Float[Array, " nv"], in_use: Bool[Array, " m"], basis: Float[Array, "m n"]
+    ) -> "Correction":
+        """A state that was not moved."""
+        rest = jnp.asarray(np.zeros(in_use.shape), q.dtype)
+        return cls(q=q, v=v, in_use=in_use, basis=basis, position=rest, velocity=rest)
+
 
 def correct(
     system: System, formulation: AbstractFormulation, state: State, in_use: Bool[Array, " m"], iterations: int
@@ -83,8 +91,8 @@ def correct(
         better = dataclasses.replace(better, in_use=in_use & ~rest)
         return count + 1, better, better.in_use, again
 
-    none, basis = (jnp.asarray(np.zeros((system.m, *n)), state.q.dtype) for n in ((), (system.nv,)))
-    start = Correction(q=system.normalise(state.q), v=state.v, in_use=in_use, basis=basis, position=none, velocity=none)
+    basis = jnp.asarray(np.zeros((system.m, system.nv)), state.q.dtype)
+    start = Correction.none(system.normalise(state.q), state.v, in_use, basis)
     if not system.m:
         return start
     return lax.while_loop(lambda c: c[3] & (c[0] < 4), once, (jnp.array(0), start, in_use, jnp.array(True)))[1]
@@ -190,7 +198,7 @@ def linearise_correction(
         return lambda system, perturbed: dataclasses.replace(perturbed, q=system.normalise(perturbed.q))
     start, corrected = lax.stop_gradient((state, corrected))
     q, v, zero = corrected.q, corrected.v, jnp.zeros_like(corrected.v)
-    terms, factor = _factors(system, formulation, corrected, in_use, sparse)
+    terms, factor = factors_at(system, formulation, corrected, in_use, sparse)
     if not sparse:
         # Rows that were at rest have no part in it.
         unmoved = jnp.all(q == system.normalise(start.q)) & jnp.all(v == start.v)
@@ -216,10 +224,10 @@ def linearise_correction(
     return linear_map
 
 
-def _factors(
+def factors_at(
     system: System, formulation: AbstractFormulation, state: State, in_use: Bool[Array, " m"], sparse: bool
-) -> tuple[Any, AbstractFactor]:
-    """M, C and the factors of rows at a pose."""
+) -> tuple[Any, Any]:
+    """M, C and the factors of rows at a pose; `sparse` by the system's layout."""
     if sparse:
         assert system.layout is not None
         terms = sparse_rows_at(system, system.layout, state.t, state.q, state.scale.row)

@@ -15,8 +15,9 @@ from ..foundations import Blank, both_ways, shapes_of
 from ..lanes import of_some
 from .compiled_adjoint import compiled_run_adjoint
 from .engine import adjoint_of, with_layout
+from .integration import solve
 from .method import Method
-from .phase import Phase, PhaseInputs, Tape, solve
+from .phase import Phase, PhaseInputs, Tape
 from .reverse_step import ReverseStep, added, zeros_like
 from .stages import is_explicit
 from .state_vector import StateVector
@@ -135,7 +136,7 @@ class _Derivative:
         inputs, method, *_ = self.blank.filled(residuals[: self.count])
         marks = self.blank.filled([_MOVES if k in self.moving else None for k in range(self.count)])[0]
         moves = jax.tree.map(lambda x: x is _MOVES, marks, is_leaf=lambda x: x is None)
-        saved_bar, end_bar = (StateVector(bar, inputs.y0.nq, inputs.y0.nv) for bar in bars)
+        saved_bar, end_bar = map(inputs.y0.like, bars)
         taped = self.tape.filled(residuals[self.count :])
         field_bar, *others = _backward(inputs, method, moves.field, taped, saved_bar, end_bar)
         own = moves.t0, moves.t1, moves.y0.packed, moves.ts
@@ -182,20 +183,14 @@ def _backward(
     indices = jnp.minimum(jnp.searchsorted(ends, inputs.ts), jnp.maximum(tape.count - 1, 0))
     # Entries that were not reached lie beyond the tape, so that no step reads them.
     indices = jnp.where(within[:-1], indices, tape.ts.shape[0])
-    # The compiled sweep knows no samples that are no program: then it goes step by step.
-    sampled = rest.loop is not None and rest.loop.clock is not None and (compiled is None or compiled.sample is None)
-    if compiled is not None and not sampled:
-        compiled_sweep = compiled_run_adjoint(compiled, moves, rest, method.solver, tape, in_use, times, bars, indices)
-    else:
-        compiled_sweep = None
+    read = times, bars, indices
+    compiled_sweep = compiled_run_adjoint(reverse, moves, *read)
     if compiled_sweep is None:
-        sweep = _step_by_step(reverse, moves, times, bars, indices)
+        sweep = _step_by_step(reverse, moves, *read)
     else:
         # A fallback is a program of its own: without the compiled step, which has turned out not to fit.
         alone = dataclasses.replace(reverse, compiled=None)
-        sweep = with_fallback(
-            compiled_sweep[1] | ~steady, _step_by_step, (alone, moves, times, bars, indices), compiled_sweep[0]
-        )
+        sweep = with_fallback(compiled_sweep[1] | ~steady, _step_by_step, (alone, moves, *read), compiled_sweep[0])
     state_bar, field_bar, times_bar, t0_bar = sweep
     # Without an accepted step all saved states are the start itself; the sweep over no steps does not see their cotangents.
     total = jax.tree.map(lambda b: jnp.sum(b, axis=0), bars)

@@ -1,7 +1,8 @@
 """Whether a decision about rows still holds."""
 
+import dataclasses
+
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import contradiction, contradiction_tol
@@ -78,8 +79,7 @@ def corrected_end(
     """
     flow, terms, factor = field.evaluate_regular(t, raw, in_use, quick=True)
     # The derivative of a correction is that of the equations it solves (`VectorField.correction_map`), not that of its iterations.
-    state = lax.stop_gradient(field.state(t, raw))
-    end = lax.stop_gradient(field.drift.correct_by(factor, field.system, field.formulation, state, terms))
+    end = field.correction_by(factor, terms, t, raw)
     # Both ends of a step may be far from a singular pose that lies between them: a remainder that has changed its sign tells of it.
     good = certify(field, factor, terms)
     if isinstance(factor, SparseFactor):
@@ -87,14 +87,7 @@ def corrected_end(
         good &= followed(field, factor, terms, raw, flow) & ~factor.orientation_changed(
             before.reshape(factor.lowered.shape)
         )
-        end = Correction(
-            q=end.q,
-            v=end.v,
-            in_use=end.in_use,
-            basis=factor.lowered.reshape(before.shape),
-            position=end.position,
-            velocity=end.velocity,
-        )
+        end = dataclasses.replace(end, basis=factor.lowered.reshape(before.shape))
     else:
         good &= ~jnp.any(jnp.sum(before * end.basis, axis=1) < 0)
     return flow, end, ~good

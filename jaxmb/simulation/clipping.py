@@ -18,56 +18,42 @@ from .real_scalar import Integer, RealScalar
 SLIVER = 1e-6
 
 
-class AbstractClipping(dfx.AbstractAdaptiveStepSizeController):
-    """An adaptive step size controller, some of whose steps are ended sooner."""
+class AbstractWrapping(dfx.AbstractAdaptiveStepSizeController):
+    """An adaptive step size controller by another one, to which all is handed on as Diffrax gives it."""
 
     controller: eqx.AbstractVar[dfx.AbstractAdaptiveStepSizeController]
-
-    @abc.abstractmethod
-    def clipped(self, start: Array, end: Array) -> Array:
-        """When a step ends that the controller would end at `end`."""
 
     # Diffrax's solvers look for these on the controller that they are given.
     rtol = property(lambda self: self.controller.rtol)  # pyright: ignore[reportAssignmentType]
     atol = property(lambda self: self.controller.atol)  # pyright: ignore[reportAssignmentType]
     norm = property(lambda self: self.controller.norm)  # pyright: ignore[reportAssignmentType]
 
-    def wrap(self, direction: Integer) -> "AbstractClipping":
-        """The same clipping of the wrapped controller."""
+    def wrap(self, direction: Integer) -> Any:
+        """The same around the wrapped controller."""
         return eqx.tree_at(lambda c: c.controller, self, self.controller.wrap(direction))
 
-    def init(
-        self,
-        terms: PyTree,
-        t0: RealScalar,
-        t1: RealScalar,
-        y0: PyTree,
-        dt0: RealScalar | None,
-        args: PyTree,
-        func: Callable[..., PyTree],
-        error_order: RealScalar | None,
-    ) -> tuple[Any, Any]:
+    def init(self, *arguments: Any, **named: Any) -> tuple[Any, Any]:
+        """The controller's first step."""
+        return self.controller.init(*arguments, **named)
+
+
+class AbstractClipping(AbstractWrapping):
+    """An adaptive step size controller, some of whose steps are ended sooner."""
+
+    @abc.abstractmethod
+    def clipped(self, start: Array, end: Array) -> Array:
+        """When a step ends that the controller would end at `end`."""
+
+    def init(self, terms: PyTree, t0: RealScalar, *arguments: Any, **named: Any) -> tuple[Any, Any]:
         """The first step."""
-        t1, state = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
+        t1, state = self.controller.init(terms, t0, *arguments, **named)
         return self.clipped(jnp.asarray(t0), jnp.asarray(t1)), state
 
-    def adapt_step_size(
-        self,
-        t0: RealScalar,
-        t1: RealScalar,
-        y0: PyTree,
-        y1_candidate: PyTree,
-        args: PyTree,
-        y_error: PyTree,
-        error_order: RealScalar,
-        controller_state: PyTree,
-    ) -> Any:
+    def adapt_step_size(self, *arguments: Any, **named: Any) -> Any:
         """The controller's choice, ended sooner."""
-        decision: tuple[PyTree, ...] = self.controller.adapt_step_size(
-            t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state
-        )
-        accepted, start, end, jumped, state, result = decision
-        return accepted, start, self.clipped(start, end), jumped, state, result
+        decision: tuple[PyTree, ...] = self.controller.adapt_step_size(*arguments, **named)
+        accepted, start, end, *others = decision
+        return accepted, start, self.clipped(start, end), *others
 
 
 class Landing(AbstractClipping):
@@ -124,9 +110,9 @@ class Interrupted(AbstractClipping):
     def adapt_step_size(self, *arguments: Any, **named: Any) -> Any:
         """The controller's choice, ended before a jump or begun after it."""
         decision: tuple[PyTree, ...] = self.controller.adapt_step_size(*arguments, **named)
-        accepted, start, end, jumped, state, result = decision
+        accepted, start, end, jumped, *others = decision
         here, begin = _moved(start, self.before, self.after)
-        return accepted, begin, self.clipped(begin, end + (begin - start)), jumped | here, state, result
+        return accepted, begin, self.clipped(begin, end + (begin - start)), jumped | here, *others
 
 
 class ConstantLanding(dfx.AbstractStepSizeController):

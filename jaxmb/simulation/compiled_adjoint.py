@@ -4,44 +4,36 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from ..foundations import Blank
 from ..lanes import NotScalarError, Program, Shaped, latest
 from ..runge_kutta import RunAdjoint
 from .compiled_step import CompiledStepAdjoint, arrays_of_field
-from .phase import Tape
+from .reverse_step import ReverseStep
 from .solver import ConstrainedSolver
 from .stages import coefficients
 from .state_vector import StateVector
-from .vector_field import VectorField
+from .step_records import Interpolant
 
 
 def compiled_run_adjoint(
-    compiled: CompiledStepAdjoint,
-    moves: PyTree,
-    rest: VectorField,
-    solver: ConstrainedSolver,
-    tape: Tape,
-    in_use: Bool[Array, " m"],
-    times: Float[Array, " T"],
-    bars: StateVector,
-    indices: Int[Array, " k"],
+    reverse: ReverseStep, moves: PyTree, times: Float[Array, " T"], bars: StateVector, indices: Int[Array, " k"]
 ) -> tuple[tuple[StateVector, Any, Array, Array], Array] | None:
     """Over all steps of a tape: what `_step_by_step` of `adjoint.py` returns, and whether anything was irregular; None if it cannot be done so.
 
     Args:
-        compiled: the reverse sweep over one step.
+        reverse: the reverse sweep over one step.
         moves: what moves of the problem.
-        rest: the rest of it.
-        solver: by which steps were made.
-        tape: these.
-        in_use: the rows in use.
         times: of the saved states, the end being the last one.
         bars: their cotangents.
         indices: in which step each lies but the last one, beyond the tape if it was not reached.
     """
-    kind, numbers = Blank.of(solver)
+    compiled, rest, tape = reverse.compiled, reverse.rest, reverse.tape
+    # It knows no samples that are no program.
+    if compiled is None or (rest.takes_samples and compiled.sample is None):
+        return None
+    kind, numbers = Blank.of(reverse.method.solver)
     # Programs are remembered by the solver: one that holds arrays, or cannot be hashed, is no key.
     if numbers or not kind.hashable:
         return None
@@ -56,10 +48,10 @@ def compiled_run_adjoint(
     taped = tape.ts, tape.ends, tape.ys.packed, integer(count), tape.end.packed
     saved = times, bars.packed, integer(padded), integer(reached)
     state, start_bar, *active_bars, times_bar, irregular = program(
-        *taped, *saved, in_use, *arrays_of_field(moves, rest)
+        *taped, *saved, reverse.in_use, *arrays_of_field(moves, rest)
     )
     moves_bar = jax.tree.unflatten(jax.tree.structure(moves), active_bars)
-    return (StateVector(state, like.nq, like.nv), moves_bar, times_bar, start_bar), irregular
+    return (like.like(state), moves_bar, times_bar, start_bar), irregular
 
 
 @latest
@@ -74,9 +66,8 @@ def run_adjoint(
     # The times of steps have no derivative: cotangents are those of the time that is read, and of what the interpolation holds.
     def read(t: Array, t0: Array, t1: Array, *operands: Array) -> list[Array]:
         def at(t: Array, y0: Array, y1: Array, k: Array, shift: Array) -> Array:
-            flow = lambda packed: StateVector(packed, *sizes)
-            inner = {"y0": flow(y0), "y1": flow(y1), "k": flow(k)}
-            return solver.interpolation_cls(t0=t0, t1=t1, inner=inner, shift=flow(shift)).evaluate(t).packed
+            interpolant = Interpolant(*(StateVector(x, *sizes) for x in (k, y0, y1, shift)))
+            return interpolant.at(solver.interpolation_cls, t0, t1, t).packed
 
         return list(jax.vjp(at, t, *operands[:-1])[1](operands[-1]))
 

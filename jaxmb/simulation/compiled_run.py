@@ -20,10 +20,13 @@ from ..foundations import Blank, shapes_of
 from ..kinematics import Rows
 from ..lanes import NotScalarError, Program, Shaped, latest
 from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
-from .compiled_step import CompiledStep, StepResult, specialised_field
-from .solver import ConstrainedSolver, StepStart, regular_derivative
+from .compiled_step import StepResult, specialised
+from .engine import compiled_step_of
+from .method import Method
+from .phase import Phase, PhaseInputs, Tape
+from .solver import ConstrainedSolver, regular_derivative
 from .state_vector import StateVector
-from .step_records import Accepted
+from .step_records import Accepted, Interpolant, StepStart
 from .vector_field import RegularOnly, VectorField
 
 Scalar = Float[Array, ""]
@@ -70,9 +73,12 @@ class _RunSettings(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class _RunShape:
-    """Sizes and structures for which a program of runs is made, besides the blank problem."""
+class _RunKind:
+    """What a program of runs is made for: solver, problem and settings without their numbers, and sizes and structures."""
 
+    solver: Blank
+    problem: Blank  # with the settings
+    numbers: tuple[Shaped, ...]  # of both
     nq: int
     nv: int
     structure: Hashable  # of the carry
@@ -83,87 +89,39 @@ class _RunShape:
         return StateVector(packed, self.nq, self.nv)
 
 
-@dataclasses.dataclass(frozen=True)
-class _RunParts:
-    """What a program of runs is made of, without its numbers, and the shapes of these."""
-
-    solver: Blank
-    field: Blank
-    settings: Blank
-    field_arrays: tuple[Shaped, ...]
-    settings_arrays: tuple[Shaped, ...]
-
-    @classmethod
-    def of(
-        cls, solver: ConstrainedSolver, field: VectorField, settings: _RunSettings
-    ) -> tuple["_RunParts | None", list[Array], list[Array]]:
-        """They, None if something of them cannot be a key, and the numbers of field and settings."""
-        parts, settings_arrays = Blank.of(settings)
-        blank, field_arrays = Blank.of(dataclasses.replace(field, regular_only=None, step=None, until=None))
-        solver_blank, numbers = Blank.of(solver)
-        if numbers or not (parts.hashable and blank.hashable and solver_blank.hashable):
-            return None, field_arrays, settings_arrays
-        shapes = shapes_of(field_arrays), shapes_of(settings_arrays)
-        return cls(solver_blank, blank, parts, *shapes), field_arrays, settings_arrays
-
-
-class CompiledRun(eqx.Module):
-    """A run that went through: the states at the given times, the tape if there is one, and what was carried to its end."""
-
-    ys: StateVector
-    tape: tuple[Array, StateVector, Array] | None
-    t: Scalar
-    y: StateVector
-    result: PyTree
-    stats: dict[str, Array]
-    accepted: Accepted
-
-
-def compiled_run(
-    field: VectorField,
-    step: CompiledStep,
-    solver: ConstrainedSolver,
-    controller: dfx.AbstractStepSizeController,
-    dt0: Scalar | None,
-    span: tuple[Scalar, Scalar],
-    y0: StateVector,
-    ts: Float[Array, " T"],
-    max_steps: int,
-    tape: bool,
-) -> CompiledRun | None:
-    """The run by regular steps only, from its start to its end or to the first step that is none; None if it cannot be made as a whole.
+def compiled_run(inputs: PhaseInputs, method: Method, tape: bool) -> tuple[Phase, Tape | None] | None:
+    """The motion by regular steps only, to its end or to the first step that is none, and the tape; None if it cannot be made as a whole.
 
     Args:
-        field: the problem, with the rows that are in use.
-        step: its step.
-        solver: by which
-        controller: steps are made, and chosen.
-        dt0: the first one.
-        span: when it starts and ends.
-        y0: where it starts.
-        ts: when states are saved.
-        max_steps: largest number of steps.
+        inputs: of the motion, with the rows that are in use.
+        method: how it is integrated.
         tape: whether accepted states are kept.
     """
-    (t0, t1), only = span, field.regular_only
-    assert only is not None
-    if field.takes_samples and step.sample is None:
+    field, t0, t1, y0, solver = inputs.field, inputs.t0, inputs.t1, inputs.y0, method.solver
+    step = compiled_step_of(method, field, y0)
+    # Without a bound on the steps the tape has no size.
+    if step is None or method.max_steps is None or (field.takes_samples and step.sample is None):
         return None
-    in_use = only.in_use
+    assert field.regular_only is not None
+    in_use = field.regular_only.in_use
     # Without derivatives: those of the first slope are found where they are needed, see `_run_tangent`.
     at_start = lax.stop_gradient((t0, t1, y0, (dataclasses.replace(field, step=step), in_use)))
     start = solver.init(None, *at_start)
-    carry, settings = _at_start(field, solver, controller, dt0, span, y0, start)
+    carry, settings = _at_start(inputs, method, start)
     # Numbers are operands and the rest is part of the program's key: other tolerances or times compile nothing anew.
-    parts, field_arrays, settings_arrays = _RunParts.of(solver, field, settings)
-    if parts is None:
+    problem, numbers = Blank.of((dataclasses.replace(field, regular_only=None), settings))
+    solver_blank, own_numbers = Blank.of(solver)
+    if own_numbers or not (problem.hashable and solver_blank.hashable):
         return None
     leaves, structure = jax.tree.flatten(carry)
-    shape = _RunShape(y0.nq, y0.nv, structure, shapes_of(leaves), max_steps)
-    program = _program(step.program, step.sample, parts, shape, ts.shape[0], tape)
+    sizes = y0.nq, y0.nv, structure, shapes_of(leaves), method.max_steps
+    kind = _RunKind(solver_blank, problem, shapes_of(numbers), *sizes)
+    # The tangent in forward mode goes along the accepted steps, which are on the tape.
+    taped = tape or method.adjoint is not None
+    program = _program(step.program, step.sample, kind, inputs.ts.shape[0], taped)
     if program is None:
         return None
-    results = _run((*leaves, ts, in_use, *field_arrays, *settings_arrays), program, shape, len(field_arrays))
+    results = _run((*leaves, inputs.ts, in_use, *numbers), program, kind)
     moves = t0 < t1  # else no step is made
     carry = jax.tree.map(
         lambda a, b: jnp.where(moves, a, b), jax.tree.unflatten(structure, results[: len(leaves)]), carry
@@ -172,34 +130,32 @@ def compiled_run(
     # The program ends at the largest number of steps without a word: a result of its own is made here.
     unfinished = (carry.t0 < t1) & (carry.result == dfx.RESULTS.successful)
     too_many: PyTree = dfx.RESULTS.max_steps_reached
-    return CompiledRun(
-        ys=shape.flow(jnp.where(moves, ys, y0.packed)),
-        tape=(rest[0], shape.flow(rest[1]), rest[2]) if tape else None,
+    phase = Phase(
+        ys=kind.flow(jnp.where(moves, ys, y0.packed)),
         t=carry.t0,
-        y=shape.flow(carry.y0),
+        y=kind.flow(carry.y0),
         result=dfx.RESULTS.where(unfinished, too_many, carry.result),
         stats=dict(
             num_steps=carry.steps, num_accepted_steps=carry.accepted, num_rejected_steps=carry.steps - carry.accepted
         ),
-        accepted=dataclasses.replace(_as_accepted(start, carry, shape, field), rows=start.rows),
+        accepted=dataclasses.replace(_as_accepted(start, carry, field), rows=start.rows),
+        irregular=jnp.array(False),
     )
+    if not tape:
+        return phase, None
+    ts, ys_of_tape, ends = rest
+    # A failed last step counts as accepted, since its error estimate is zero; as a step it is none.
+    return phase, Tape(ts, kind.flow(ys_of_tape), carry.accepted - carry.failed, ends, phase.y)
 
 
-def _at_start(
-    field: VectorField,
-    solver: ConstrainedSolver,
-    controller: dfx.AbstractStepSizeController,
-    dt0: Scalar | None,
-    span: tuple[Scalar, Scalar],
-    y0: StateVector,
-    start: Accepted,
-) -> tuple[Carry, _RunSettings]:
+def _at_start(inputs: PhaseInputs, method: Method, start: Accepted) -> tuple[Carry, _RunSettings]:
     """What a run carries from attempt to attempt before the first, and its settings."""
-    t0, t1 = span
+    field, t0, t1, y0 = inputs.field, inputs.t0, inputs.t1, inputs.y0
+    controller, solver = method.controller, method.solver
     term: dfx.ODETerm = dfx.ODETerm(regular_derivative)
-    assert field.regular_only is not None
+    assert field.regular_only is not None and controller is not None
     arguments = field, field.regular_only.in_use
-    first_end, state = controller.init(term, t0, t1, y0, dt0, arguments, solver.func, solver.error_order(term))
+    first_end, state = controller.init(term, t0, t1, y0, method.dt0, arguments, solver.func, solver.error_order(term))
     successful: PyTree = dfx.RESULTS.successful
     carry = Carry(
         t0=t0,
@@ -221,38 +177,43 @@ def _at_start(
 
 
 @eqx.filter_custom_jvp
-def _run(operands: tuple[Array, ...], program: RunProgram, shape: _RunShape, field_arrays: int) -> list[Array]:
+def _run(operands: tuple[Array, ...], program: RunProgram, kind: _RunKind) -> list[Array]:
     return program(*operands)
 
 
 @_run.def_jvp
 def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[Any]]:
     """Along the accepted steps; where their times change, step by step. Of the tape, which nobody reads then, there are none."""
-    (operands, program, shape, field_arrays), dots = primals, tangents[0]
-    count = len(program.carry)
-    first = count + 2  # of the parameters, behind the times and the rows in use
+    (operands, program, kind), dots = primals, tangents[0]
+    first, last = _parameter_range(program)
     # Left out: y₀, which may change; the first slope, which is found again from it; the basis, which has no derivative. A change of anything
     # else changes the times of steps, or times at which states are saved.
-    others = (*dots[:2], *dots[5:first], *dots[first + field_arrays :])
-    moving = tuple(k for k, dot in enumerate(dots[first : first + field_arrays], 1) if dot is not None)
+    others = (*dots[:2], *dots[5:first], *dots[last:])
+    moving = tuple(k for k, dot in enumerate(dots[first:last], 1) if dot is not None)
     parts = augmented((program.stage, program.end, *filter(None, [program.start])), False, moving)
     if isinstance(parts, str) or any(dot is not None for dot in others):
-        results, dots_of_results = _step_by_step((operands, dots), program, field_arrays)
+        results, dots_of_results = _step_by_step((operands, dots), program)
     else:
-        results, dots_of_results = _by_tape((operands, dots), program, parts, shape, field_arrays)
+        results, dots_of_results = _by_tape((operands, dots), program, parts, kind)
     return results, [dots_of_results.get(k) for k in range(len(results))]
 
 
+def _parameter_range(program: RunProgram) -> tuple[int, int]:
+    """Where the parameters of the problem begin and end among the operands, behind the times and the rows in use."""
+    first = len(program.carry) + 2
+    return first, first + len(program.stage.operands) - 3
+
+
 def _step_by_step(
-    moves: tuple[tuple[Array, ...], tuple[Array | None, ...]], program: RunProgram, field_arrays: int
+    moves: tuple[tuple[Array, ...], tuple[Array | None, ...]], program: RunProgram
 ) -> tuple[list[Array], dict[int, Array]]:
     """Results and their tangents, by number, in a loop of XLA that has derivatives of any order; the tape is empty."""
-    first = len(program.carry) + 2
+    first, last = _parameter_range(program)
     without_tape = dataclasses.replace(program, taped=0)
 
     def run(*operands: Array) -> list[Array]:
         # The first slope is handed over without derivatives: it is found again.
-        t, y, parameters = operands[0], operands[2], operands[first : first + field_arrays]
+        t, y, parameters = operands[0], operands[2], operands[first:last]
         slope = program.end(t, y, operands[4], operands[first - 1], *parameters)[0]
         return without_tape.by_steps(*operands[:3], slope, *operands[4:])
 
@@ -266,27 +227,19 @@ def _by_tape(
     moves: tuple[tuple[Array, ...], tuple[Array | None, ...]],
     program: RunProgram,
     parts: tuple[Program, ...],
-    shape: _RunShape,
-    field_arrays: int,
+    kind: _RunKind,
 ) -> tuple[list[Array], dict[int, Array]]:
     """Results, and the tangents of the last state and of those saved, along the accepted steps."""
     operands, dots = moves
-    count = len(program.carry)
-    first = count + 2
+    count, (first, last) = len(program.carry), _parameter_range(program)
     results = program(*operands)
-    carry: Carry = jax.tree.unflatten(shape.structure, results[:count])
-    tangent = _tangent_program(program, parts, shape.nq + shape.nv)
+    carry: Carry = jax.tree.unflatten(kind.structure, results[:count])
+    tangent = _tangent_program(program, parts, kind.nq + kind.nv)
     # A last step that has failed counts as accepted, since its error estimate is zero, and is none.
     steps = jnp.maximum(carry.accepted - carry.failed, 1).astype(jnp.int32)
     y0_dot = jnp.zeros_like(operands[2]) if dots[2] is None else dots[2]
-    operands_of_tangent = (
-        *results[-3:],
-        steps,
-        operands[count],
-        y0_dot,
-        *operands[count + 1 : first + field_arrays],
-    )
-    moving = (dot for dot in dots[first : first + field_arrays] if dot is not None)
+    operands_of_tangent = *results[-3:], steps, operands[count], y0_dot, *operands[count + 1 : last]
+    moving = (dot for dot in dots[first:last] if dot is not None)
     ys_dot, end_dot = (
         # A run that has failed has no derivative; that of its accepted steps would pass for one.
         jnp.where(carry.failed, jnp.nan, x)
@@ -298,11 +251,11 @@ def _by_tape(
 @_by_tape.def_jvp
 def _by_tape_tangent(primals: PyTree, tangents: PyTree) -> tuple[Any, Any]:
     """Of second order step by step: the states on the tape, along which the first one goes, have no tangents there."""
-    moves, program, _, _, field_arrays = primals
+    moves, program, *_ = primals
     last_and_saved = 2, len(program.carry)
 
     def both(moves: PyTree) -> tuple[list[Array], dict[int, Array]]:
-        results, dots = _step_by_step(moves, program, field_arrays)
+        results, dots = _step_by_step(moves, program)
         return results, {k: dots[k] for k in last_and_saved}
 
     return eqx.filter_jvp(both, (moves,), (tangents[0],))
@@ -325,12 +278,13 @@ def _tangent_program(run: RunProgram, parts: tuple[Program, ...], replaced: int)
     )
 
 
-def _as_accepted(start: Accepted, carry: Carry, shape: _RunShape, field: VectorField) -> Accepted:
+def _as_accepted(start: Accepted, carry: Carry, field: VectorField) -> Accepted:
     """The record that Diffrax's loop would carry at this point of the run."""
+    y = start.end[1]
     return dataclasses.replace(
         start,
-        inner=(shape.flow(carry.slope), jnp.array(True)),
-        end=(carry.t0, shape.flow(carry.y0)),
+        inner=(y.like(carry.slope), jnp.array(True)),
+        end=(carry.t0, y.like(carry.y0)),
         basis=carry.basis,
         residual=carry.residual,
         compiled=carry.accepted,
@@ -340,38 +294,32 @@ def _as_accepted(start: Accepted, carry: Carry, shape: _RunShape, field: VectorF
 
 
 @latest
-def _program(
-    step: StepProgram, sample: Program | None, parts: _RunParts, shape: _RunShape, times: int, tape: bool
-) -> RunProgram | None:
+def _program(step: StepProgram, sample: Program | None, kind: _RunKind, times: int, tape: bool) -> RunProgram | None:
     """The program of a run, None if something about it is no scalar program."""
-    count, n, dtype = len(shape.leaves), step.state.shape, step.dtype
-    solver: ConstrainedSolver = parts.solver.filled(())
+    count, n, dtype = len(kind.leaves), step.state.shape, step.dtype
+    solver: ConstrainedSolver = kind.solver.filled(())
     first = count + len(step.results)  # of the parameters, behind what is carried and the results of the step
 
     def attempt(*operands: Array) -> list[Array]:
-        carry: Carry = jax.tree.unflatten(shape.structure, operands[:count])
-        results, in_use, arrays = operands[count:first], operands[first], operands[first + 1 :]
-        field = specialised_field(parts.field, arrays[: len(parts.field_arrays)])
-        settings: _RunSettings = parts.settings.filled(arrays[len(parts.field_arrays) :])
-        following, accepted, proceed, shift = _judge_attempt(carry, results, in_use, solver, field, settings, shape)
+        carry: Carry = jax.tree.unflatten(kind.structure, operands[:count])
+        results, in_use = operands[count:first], operands[first]
+        field, settings = kind.problem.filled(operands[first + 1 :])
+        judged = _judge_attempt(carry, results, in_use, solver, specialised(field), settings, kind)
+        following, accepted, proceed, shift = judged
         return [*jax.tree.leaves(following), accepted, proceed, shift]
 
     def between(t: Array, t0: Array, t1: Array, y0: Array, y1: Array, k: Array, shift: Array) -> list[Array]:
-        inner = {"y0": shape.flow(y0), "y1": shape.flow(y1), "k": shape.flow(k)}
-        interpolation = solver.interpolation_cls(t0=t0, t1=t1, inner=inner, shift=shape.flow(shift))
-        return [interpolation.evaluate(t).packed]
+        return [Interpolant(*map(kind.flow, (k, y0, y1, shift))).at(solver.interpolation_cls, t0, t1, t).packed]
 
     in_use = step.end.operands[3]
     t, y = Shaped((), dtype), Shaped(n, dtype)
     try:
         # Exact: what is not finite must stay so through products with zero, else a broken step would pass.
-        judge = Program.of(
-            attempt, *shape.leaves, *step.results, in_use, *parts.field_arrays, *parts.settings_arrays, exact=True
-        )
+        judge = Program.of(attempt, *kind.leaves, *step.results, in_use, *kind.numbers, exact=True)
         read = Program.of(between, t, t, t, y, y, step.slopes, y)
     except NotScalarError:
         return None
-    taped = shape.max_steps + 1 if tape else 0
+    taped = kind.max_steps + 1 if tape else 0
     return RunProgram(
         stage=step.stage,
         end=step.end,
@@ -393,13 +341,13 @@ def _judge_attempt(
     solver: ConstrainedSolver,
     field: VectorField,
     settings: _RunSettings,
-    shape: _RunShape,
+    kind: _RunKind,
 ) -> tuple[Carry, Array, Array, Array]:
     """The carry of the next attempt, whether the step is accepted, whether another one follows, and the shift of the interpolation."""
-    y0, until = shape.flow(carry.y0), settings.until
+    y0, until = kind.flow(carry.y0), settings.until
     start = solver.init(None, carry.t0, carry.t1, y0, (field, in_use))
     start = dataclasses.replace(start, rows=Rows.independent(in_use, y0.packed.dtype), certified=settings.certified)
-    before = _as_accepted(start, carry, shape, field)
+    before = _as_accepted(start, carry, field)
     field = dataclasses.replace(field, regular_only=RegularOnly(in_use))
     step = StepResult.of(results, y0, in_use)
     y1, error, dense, after, result = solver.judged(
@@ -439,5 +387,5 @@ def _judge_attempt(
     )
     # A loop's carry keeps its types; weak ones of Python's numbers would change them.
     following = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), following, carry)
-    proceed = (begin < until) & dfx.is_successful(result) & (following.steps < shape.max_steps)
+    proceed = (begin < until) & dfx.is_successful(result) & (following.steps < kind.max_steps)
     return following, accept, proceed, dense["shift"].packed

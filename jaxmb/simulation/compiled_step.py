@@ -47,12 +47,11 @@ class StepResult(eqx.Module):
     def of(cls, results: Sequence[Array], y0: StateVector, in_use: Bool[Array, " m"]) -> "StepResult":
         """From the arrays that a step's program returns."""
         raw, slopes, near, q, v, position, velocity, basis, uncertified = results
-        flow = lambda packed: StateVector(packed, y0.nq, y0.nv)
         # Residuals and bases serve decisions, which have no derivative; that of the state goes by y₁.
         correction = lax.stop_gradient(
             Correction(q=q, v=v, in_use=in_use, basis=basis, position=position, velocity=velocity)
         )
-        return cls(flow(raw), flow(slopes), flow(raw).with_qv(q, v), correction, near | uncertified)
+        return cls(y0.like(raw), y0.like(slopes), y0.like(raw).with_qv(q, v), correction, near | uncertified)
 
 
 class CompiledStep(eqx.Module):
@@ -84,7 +83,7 @@ class CompiledStep(eqx.Module):
             3, t, y.packed, nothing, in_use, *self.parameters
         )
         return (
-            StateVector(slope, y.nq, y.nv),
+            y.like(slope),
             Correction(q=q, v=v, in_use=in_use, basis=basis, position=position, velocity=velocity),
             uncertified,
         )
@@ -99,15 +98,13 @@ def compiled_step(
     field: VectorField, solver: dfx.AbstractSolver, y0: StateVector, on_demand: bool = False
 ) -> CompiledStep | str:
     """The step of a problem by a solver of Diffrax, or why there is none; `on_demand` also of one that takes long to compile."""
-    blank, parameters = Blank.of(field)
-    if not blank.hashable:
+    problem, parameters = _Problem.of(y0, field)
+    if not problem.blank.hashable:
         return "part of the problem is neither an array nor hashable"
     # Who asks for compiled code is ready to wait for it; by default a first call must not take long.
     limit = LARGEST_ON_DEMAND if on_demand else LARGEST_PROGRAM
-    shapes, layout = shapes_of(parameters), _StepLayout.of(y0)
-    method = _Coefficients.of(solver, field)
-    program = _step_program(blank, shapes, method, layout, basis_shape(field.system), limit, on_demand)
-    sample = _sample_program(blank, shapes, layout, field.system.m) if field.takes_samples else None
+    program = _step_program(problem, _Coefficients.of(solver, field), limit, on_demand)
+    sample = _sample_program(problem) if field.takes_samples else None
     return program if isinstance(program, str) else CompiledStep(program, sample, parameters)
 
 
@@ -140,8 +137,7 @@ class CompiledStepAdjoint(eqx.Module):
         raw, slopes, near, uncertified = self.step(*operands, *arrays_of_field(moves, rest))
         # Steps on a tape were finite when they were made: where one is not now it was made otherwise, and is made so again.
         finite = jnp.all(jnp.isfinite(raw)) & jnp.all(jnp.isfinite(slopes))
-        flow = lambda packed: StateVector(packed, y0.nq, y0.nv)
-        return flow(raw), flow(slopes), near | uncertified | ~finite
+        return y0.like(raw), y0.like(slopes), near | uncertified | ~finite
 
     def pull(self, moves: PyTree, rest: VectorField, in_use: Array, *operands: Array) -> tuple[Array, Array, Any]:
         """Cotangents of the state at the start, of the slope taken over from the step before, and of the problem."""
@@ -157,10 +153,9 @@ def compiled_step_adjoint(
     replay = compiled_step(field, solver, y0, on_demand)
     if isinstance(replay, str):
         return replay
-    blank, parameters = Blank.of(moves, rest)
-    own = shapes_of(parameters), _StepLayout.of(y0), field.system.m, len(jax.tree.leaves(moves))
-    programs = _adjoint_programs(blank, *own, _Coefficients.of(solver, field), on_demand)
-    samples = _sample_adjoint(blank, *own) if field.takes_samples else (None, None)
+    (problem, _), moving = _Problem.of(y0, moves, rest), len(jax.tree.leaves(moves))
+    programs = _adjoint_programs(problem, moving, _Coefficients.of(solver, field), on_demand)
+    samples = _sample_adjoint(problem, moving) if field.takes_samples else (None, None)
     return programs if isinstance(programs, str) else CompiledStepAdjoint(*programs, *samples)
 
 
@@ -185,28 +180,42 @@ class _Coefficients:
 
 
 @dataclasses.dataclass(frozen=True)
-class _StepLayout:
-    """Sizes and type of the integrated vector."""
+class _Problem:
+    """A problem without its numbers, which are operands of all its programs, with the sizes and the type of what is integrated."""
 
+    blank: Blank
+    parameters: tuple[Shaped, ...]
     n: int
     nq: int
     nv: int
+    basis: tuple[int, int]
     dtype: np.dtype
 
     @classmethod
-    def of(cls, y: StateVector) -> "_StepLayout":
-        return cls(y.packed.shape[-1], y.nq, y.nv, np.dtype(y.packed.dtype))
+    def of(cls, y: StateVector, *parts: PyTree) -> tuple["_Problem", list[Array]]:
+        """Of a vector field, which may be in parts, and its numbers."""
+        blank, parameters = Blank.of(*parts)
+        field: VectorField = blank.filled(parameters)
+        sizes = y.packed.shape[-1], y.nq, y.nv, basis_shape(field.system), np.dtype(y.packed.dtype)
+        return cls(blank, shapes_of(parameters), *sizes), parameters
+
+    def field(self, arrays: Sequence[Array]) -> VectorField:
+        """The problem with these numbers, by the fewest operations."""
+        return specialised(self.blank.filled(arrays))
 
     def flow(self, packed: Array) -> StateVector:
         return StateVector(packed, self.nq, self.nv)
 
-    def __call__(self, *shape: int) -> Shaped:
+    def numbers(self, *shape: int) -> Shaped:
         return Shaped(shape, self.dtype)
 
+    @property
+    def state(self) -> Shaped:
+        return self.numbers(self.n)
 
-def specialised_field(blank: Blank, arrays: Sequence[Array]) -> VectorField:
-    """The problem with these numbers, of which those are constants that are known to be zero or one, by the fewest operations."""
-    return specialised(blank.filled(arrays))
+    def operands(self, *more: Shaped) -> tuple[Shaped, ...]:
+        """t, y, more, the rows in use, and the parameters."""
+        return self.numbers(), self.state, *more, Shaped(self.basis[:1], jnp.bool_), *self.parameters
 
 
 def specialised(field: VectorField) -> VectorField:
@@ -216,131 +225,98 @@ def specialised(field: VectorField) -> VectorField:
 
 
 @latest
-def _step_program(
-    blank: Blank,
-    parameters: tuple[Shaped, ...],
-    method: _Coefficients,
-    shape: _StepLayout,
-    basis: tuple[int, int],
-    largest: int,
-    thorough: bool,
-) -> StepProgram | str:
+def _step_program(problem: _Problem, method: _Coefficients, largest: int, thorough: bool) -> StepProgram | str:
     """The programs of a step, traced once for all runs of such a problem, or the reason why there are none."""
 
     def end(t: Array, y: Array, before: Array, in_use: Array, *arrays: Array) -> list[Array]:
-        field, raw = specialised_field(blank, arrays), shape.flow(y)
+        field, raw = problem.field(arrays), problem.flow(y)
         flow, correction, uncertified = corrected_end(field, t, raw, in_use, before)
         y1 = field.with_correction(t, raw, correction)
         return [flow.packed, y1.q, y1.v, correction.position, correction.velocity, correction.basis, uncertified]
 
-    in_use = Shaped(basis[:1], jnp.bool_)
+    operands = problem.operands(problem.numbers(*problem.basis))
     try:
         # A function of its own: the steps that a reverse sweep makes again are made of the same stages.
-        stage = _stage_program(blank, parameters, shape, basis[0], largest, thorough)
-        last = Program.of(
-            end, shape(), shape(shape.n), shape(*basis), in_use, *parameters, largest=largest, thorough=thorough
-        )
+        stage = _stage_program(problem, largest, thorough)
+        last = Program.of(end, *operands, largest=largest, thorough=thorough)
         return StepProgram(stage, last, method.a, method.c, method.knows_start)
     except NotScalarError as error:
         return str(error)
 
 
 @latest
-def _stage_program(
-    blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int, largest: int, thorough: bool
-) -> Program:
+def _stage_program(problem: _Problem, largest: int, thorough: bool) -> Program:
     def stage(t: Array, y: Array, in_use: Array, *arrays: Array) -> list[Array]:
-        field = specialised_field(blank, arrays)
-        flow, _, factor = field.evaluate_regular(t, shape.flow(y), in_use, quick=True)
+        field = problem.field(arrays)
+        flow, _, factor = field.evaluate_regular(t, problem.flow(y), in_use, quick=True)
         return [flow.packed, field.loses_rows(factor)]
 
-    operands = shape(), shape(shape.n), Shaped((m,), jnp.bool_), *parameters
-    return Program.of(stage, *operands, largest=largest, thorough=thorough)
+    return Program.of(stage, *problem.operands(), largest=largest, thorough=thorough)
 
 
-def _sample_operands(
-    blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int
-) -> tuple[Callable[..., list[Array]], tuple[Shaped, ...]]:
-    """The state after a sample, if one is due, as a function, and its operands."""
+def _sample(problem: _Problem) -> Callable[..., list[Array]]:
+    """The state after a sample, if one is due, as a function."""
 
     def sample(t: Array, y: Array, in_use: Array, *arrays: Array) -> list[Array]:
-        field, before = specialised_field(blank, arrays), shape.flow(y)
+        field, before = problem.field(arrays), problem.flow(y)
         assert field.loop is not None
         after = field.sample(t, before, in_use)
         return [after.where(field.loop.due(t, before.control), before).packed]
 
-    return sample, (shape(), shape(shape.n), Shaped((m,), jnp.bool_), *parameters)
+    return sample
 
 
 @latest
-def _sample_program(blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int) -> Program | None:
-    sample, operands = _sample_operands(blank, parameters, shape, m)
+def _sample_program(problem: _Problem) -> Program | None:
     try:
-        return Program.of(sample, *operands, largest=LARGEST_PROGRAM)
+        return Program.of(_sample(problem), *problem.operands(), largest=LARGEST_PROGRAM)
     # Such as one that draws noise: the state after a sample is XLA's then.
     except NotScalarError:
         return None
 
 
 @latest
-def _sample_adjoint(
-    blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int, moving: int
-) -> tuple[Program, VJPProgram] | tuple[None, None]:
-    sample, operands = _sample_operands(blank, parameters, shape, m)
-    moves, program = (0, 1, *range(3, 3 + moving)), _sample_program(blank, parameters, shape, m)
+def _sample_adjoint(problem: _Problem, moving: int) -> tuple[Program, VJPProgram] | tuple[None, None]:
+    moves, program = (0, 1, *range(3, 3 + moving)), _sample_program(problem)
     if program is None:
         return None, None
+    limits: dict[str, Any] = dict(moving=moves, at=2, largest=LARGEST_PROGRAM)
     try:
-        return program, VJPProgram(sample, *operands, moving=moves, at=2, largest=LARGEST_PROGRAM)
+        return program, VJPProgram(_sample(problem), *problem.operands(), **limits)
     except NotScalarError:
         return None, None
 
 
 @latest
 def _adjoint_programs(
-    blank: Blank,
-    parameters: tuple[Shaped, ...],
-    shape: _StepLayout,
-    m: int,
-    moving: int,
-    method: _Coefficients,
-    thorough: bool,
+    problem: _Problem, moving: int, method: _Coefficients, thorough: bool
 ) -> tuple[StepProgram, StepAdjoint] | str:
     """The programs of a step and of the reverse sweep over it, or the reason why there are none."""
 
     def end(t: Array, y: Array, nothing: Array, in_use: Array, *arrays: Array) -> list[Array]:
-        field = specialised_field(blank, arrays)
-        flow, terms, factor = field.evaluate_regular(t, shape.flow(y), in_use, quick=True)
-        return [flow.packed, ~certify(field, factor, terms)]
+        flow, _, uncertified = rate(t, y, in_use, *arrays)
+        return [flow, uncertified]
 
     def rate(t: Array, y: Array, in_use: Array, *arrays: Array) -> list[Array]:
-        field = specialised_field(blank, arrays)
-        flow, terms, factor = field.evaluate_regular(t, shape.flow(y), in_use, quick=True)
+        field = problem.field(arrays)
+        flow, terms, factor = field.evaluate_regular(t, problem.flow(y), in_use, quick=True)
         return [flow.packed, field.loses_rows(factor), ~certify(field, factor, terms)]
 
     def correction(t: Array, y: Array, corrected: Array, in_use: Array, *arrays: Array) -> list[Array]:
-        field = specialised_field(blank, arrays)
+        field, flow = problem.field(arrays), problem.flow
         # Linear about constants: only its arguments, the problem and y, are differentiated.
-        correct = lax.stop_gradient(field).correction_map(
-            t, shape.flow(lax.stop_gradient(y)), shape.flow(corrected), in_use
-        )
-        return [correct(field, shape.flow(y)).packed]
+        correct = lax.stop_gradient(field).correction_map(t, flow(lax.stop_gradient(y)), flow(corrected), in_use)
+        return [correct(field, flow(y)).packed]
 
-    t, y, in_use = shape(), shape(shape.n), Shaped((m,), jnp.bool_)
+    limits: dict[str, Any] = dict(largest=LARGEST_PROGRAM, thorough=thorough)
     try:
-        step = StepProgram(
-            _stage_program(blank, parameters, shape, m, LARGEST_PROGRAM, thorough),
-            Program.of(end, t, y, shape(0), in_use, *parameters, largest=LARGEST_PROGRAM, thorough=thorough),
-            method.a,
-            method.c,
-            False,
-        )
+        last = Program.of(end, *problem.operands(problem.numbers(0)), **limits)
+        step = StepProgram(_stage_program(problem, **limits), last, method.a, method.c, False)
         active_operands = lambda first: (1, *range(first, first + moving))
-        limits: dict[str, Any] = dict(largest=LARGEST_PROGRAM, thorough=thorough)
         pulls = (
             # Operands behind the time: y, then those parameters that move; at these places cotangents are asked for.
-            VJPProgram(rate, t, y, in_use, *parameters, moving=active_operands(3), at=2, **limits),
-            VJPProgram(correction, t, y, y, in_use, *parameters, moving=active_operands(4), at=3, **limits),
+            VJPProgram(rate, *problem.operands(), moving=active_operands(3), at=2, **limits),
+            VJPProgram(correction, *problem.operands(problem.state), moving=active_operands(4), at=3, **limits),
         )
         return step, StepAdjoint(*pulls, method.a, method.c)
     except NotScalarError as error:

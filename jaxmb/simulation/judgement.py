@@ -15,7 +15,7 @@ from ..kinematics import CLOSE, Rows, directions
 from ..system import rows_at
 from .passage import Path, distance_missed
 from .state_vector import StateVector
-from .step_records import Accepted, StepAttempt
+from .step_records import Accepted, StepAttempt, StepStart
 from .vector_field import VectorField
 
 
@@ -38,33 +38,27 @@ class Judgement(eqx.Module):
     result: PyTree
 
 
-def judge(
-    field: VectorField, rows: Rows, before: Accepted, attempt: StepAttempt, span: tuple[Array, Array], y0: StateVector
-) -> Judgement:
+def judge(start: StepStart, rows: Rows, attempt: StepAttempt) -> Judgement:
     """Whether the end of an attempt is on the constraints, determined and on the branch of its start.
 
     Args:
-        field: the problem, with the formulation's choice.
-        rows: those that were decided at the start.
-        before: what was carried to it.
+        start: where the step begins, with the formulation's choice.
+        rows: those that were decided there.
         attempt: the step.
-        span: when it starts and ends.
-        y0: where it starts.
     """
-    (t0, t1), y1 = span, attempt.y1
+    t0, t1, y0, field, before, y1 = start.t0, start.t1, start.y0, start.field, start.before, attempt.y1
     # With a layout A is carried and not Q (`corrected_end`). Directions belong to a set of rows: among others a row has another remainder.
     changed = jnp.any(rows.in_use != before.rows.in_use)
     arguments = (field, t0, y0, rows.in_use)
     dense = field.system.layout is None
-    start = (
+    began = (
         where_needed(changed, _start_directions, arguments, before.basis) if dense else _start_directions(*arguments)
     )
     path = Path.of(field.system, t0, t1, (y0, y1), attempt.slopes)
-    branch_jump, miss, inconclusive = distance_missed(field, rows.in_use, path, start, attempt.correction.basis)
+    branch_jump, miss, inconclusive = distance_missed(field, rows.in_use, path, began, attempt.correction.basis)
     residual = lax.stop_gradient(field.relative_residuals(attempt.correction))
-    first = before.lowest_rank > before.highest_rank
-    possible = field.consistent & ~jnp.any(rows.indeterminate) & ~rows.unfit & ~(first & rows.contradictory)
-    closed = jnp.all(residual <= field.drift.tolerance(residual.dtype))
+    possible = field.consistent & ~jnp.any(rows.indeterminate) & ~rows.unfit & ~(before.first & rows.contradictory)
+    closed = field.closed(residual)
     # Branches that miss each other by δ do so over √(2δ); below CLOSE stages cannot follow either, be the step ever so short.
     admissible = possible & y1.finite & closed
     unresolvable = admissible & branch_jump & ~inconclusive & (2 * miss < CLOSE**2)

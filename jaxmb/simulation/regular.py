@@ -72,7 +72,7 @@ def regular_states(
         y = y.where(reached, start)
         at = lax.stop_gradient((t, y))
         correction, uncertified = sparse_at(detached, *at, in_use) if step is None else step.at(*at, in_use)[1:]
-        within_tolerance = jnp.all(detached.relative_residuals(correction) <= detached.drift.tolerance(t.dtype))
+        within_tolerance = detached.closed(detached.relative_residuals(correction))
         y = laid_out_field.after_sample(t, laid_out_field.with_correction(t, y, correction), in_use)
         out = jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, laid_out_field.inputs(t, y, in_use)))
         return *out, within_tolerance & ~uncertified & y.finite | ~reached

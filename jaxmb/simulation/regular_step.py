@@ -76,8 +76,7 @@ class RegularStep(eqx.Module):
         raw = self._vector(x)
         flow, correction, uncertified = corrected_end(self.field, t, raw, self.in_use, before)
         y1 = self.field.with_correction(t, raw, correction)
-        residual = self.field.relative_residuals(correction)
-        closed = jnp.all(residual <= self.field.drift.tolerance(x.dtype))
+        closed = self.field.closed(self.field.relative_residuals(correction))
         return _packed(flow), _packed(y1), correction.basis, uncertified, ~closed
 
     def inputs(self, t: Scalar, x: Float[Array, " n"]) -> Float[Array, " nu"]:

@@ -7,7 +7,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..deferral import with_fallback
@@ -20,6 +19,7 @@ from .phase import Tape
 from .sparse import sparse_stages
 from .stages import Tableau, all_stages, combine
 from .state_vector import StateVector
+from .step_records import Interpolant
 from .vector_field import VectorField
 
 
@@ -61,14 +61,12 @@ class ReverseStep(eqx.Module):
         if self.rest.loop is not None:
             # A sample changes what the vector field depends on: the slope from before it is that of another field.
             fresh |= self.rest.loop.due(self.tape.ts[k], entry_of(self.tape.ys, k).control)
-        return ~fresh & self.tableau(self.tape.ts.dtype)[0].fsal
+        return ~fresh & self.tableau.fsal
 
-    def tableau(self, dtype: DTypeLike) -> tuple[Tableau, Array, Array]:
-        """The tableau of the solver, and its a (s + 1, s) and c (s + 1,), whose last row is that of the end."""
-        tableau = Tableau.of(self.method.solver.solver, dtype)
-        if not tableau.fsal:
-            return tableau, tableau.a, tableau.c
-        return tableau, jnp.concatenate([tableau.a, tableau.a[-1:]]), jnp.append(tableau.c, 1)
+    @property
+    def tableau(self) -> Tableau:
+        """The tableau of the solver."""
+        return Tableau.of(self.method.solver.solver, self.tape.ts.dtype)
 
     def ends(self, k: Array) -> tuple[Array, Array, StateVector, StateVector]:
         """The times at which a step starts and ends, and the states there."""
@@ -92,7 +90,7 @@ class ReverseStep(eqx.Module):
         if self.rest.loop is not None:
             irregular |= self.rest.loop.due(t0, y0.control)
         irregular &= k >= 0  # in a batch a row that is back at its start waits for the others
-        none = jnp.zeros(self.tableau(t0.dtype)[0].c.shape, bool)
+        none = jnp.zeros(self.tableau.c.shape, bool)
         replay = Replay(
             dense=_dense(y0, raw, slopes, y1),
             in_use=self.in_use,
@@ -108,7 +106,7 @@ class ReverseStep(eqx.Module):
     ) -> tuple[StateVector, StateVector, Array]:
         """The end of a step before its correction, its slopes, and whether the step is irregular."""
         field = self.field(active)
-        arguments = (field, self.tableau(t0.dtype)[0], t0, t1, y0, self.in_use, y0, False)
+        arguments = (field, self.tableau, t0, t1, y0, self.in_use)
         if field.sparse:
             stages, _, good = sparse_stages(*arguments)
         else:
@@ -123,7 +121,7 @@ class ReverseStep(eqx.Module):
         rows = field.prepare(t0, y0, None)
         field = field.with_choice(rows.choice)
         y0 = field.after_sample(t0, y0, rows.in_use)
-        stages = all_stages(field, self.tableau(t0.dtype)[0], t0, t1, y0, rows.in_use, y0, False)
+        stages = all_stages(field, self.tableau, t0, t1, y0, rows.in_use)
         dense = _dense(y0, stages.raw, stages.slopes, y1)
         return Replay(
             dense=dense,
@@ -135,11 +133,11 @@ class ReverseStep(eqx.Module):
         )
 
     def read(
-        self, k: Array, dense: PyTree, times: Array, bars: PyTree, times_bar: Array, indices: Array
-    ) -> tuple[Any, Array]:
+        self, k: Array, dense: Interpolant, times: Array, bars: PyTree, times_bar: Array, indices: Array
+    ) -> tuple[Interpolant, Array]:
         """Cotangents of the interpolation and of the times, from those of the states that are read off it."""
         t0, t1 = self.span(k)
-        at = lambda dense, t: self.method.solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate(t)
+        at = lambda dense, t: dense.at(self.method.solver.interpolation_cls, t0, t1, t)
 
         def read_one(n: Array, carry: PyTree) -> Any:
             # The end is one of the states that are read, without an entry in `indices`.
@@ -158,7 +156,7 @@ class ReverseStep(eqx.Module):
         replay: "Replay",
         end_bar: StateVector,
         slope_bar: StateVector,
-        dense_bar: PyTree,
+        dense_bar: Interpolant,
     ) -> tuple[StateVector, StateVector, Any, Array]:
         """Cotangents of the step's start, of the slope that it takes from the step before, of the problem, and of the time at the start.
 
@@ -170,14 +168,15 @@ class ReverseStep(eqx.Module):
             slope_bar: of its last slope, which the next step takes; that is at the end before the correction.
             dense_bar: of the interpolation.
         """
-        (t0, t1), inner = self.span(k), dense_bar["inner"]
+        t0, t1 = self.span(k)
         # shift = corrected end − raw end: its cotangent belongs to the former, and with the opposite sign to the latter.
-        end_bar = added(end_bar, dense_bar["shift"])
-        raw_bar = jax.tree.map(jnp.subtract, inner["y1"], dense_bar["shift"])
+        end_bar = added(end_bar, dense_bar.shift)
+        raw_bar = jax.tree.map(jnp.subtract, dense_bar.raw, dense_bar.shift)
         h = t1 - t0
         # The slope that the next step takes over is k_s/h.
-        ks_bar = jax.tree.map(lambda b, slope: b.at[-1].add(slope / h), inner["k"], slope_bar)
-        arguments = (self, active, k, replay, end_bar, raw_bar, inner["y0"], ks_bar)
+        ks_bar = jax.tree.map(lambda b, slope: b.at[-1].add(slope / h), dense_bar.slopes, slope_bar)
+        bars = StepBars(end=end_bar, raw=raw_bar, start=dense_bar.y0, slopes=ks_bar)
+        arguments = (self, active, k, replay, bars)
         if self.is_general:
             cotangents = ReverseStep._general_step(*arguments)
         else:
@@ -185,46 +184,28 @@ class ReverseStep(eqx.Module):
             cotangents = with_fallback(~replay.regular, ReverseStep._general_step, arguments, cotangents)
         state_bar, slope_bar, active_bar = cotangents
         # ∂y/∂t₀ = −∂y/∂y₀ f(t₀, y₀), y₀ being the state after a sample, and what is put out then may depend on t₀ itself.
-        slope = jax.tree.map(lambda k: k[0] / h, replay.dense["inner"]["k"])
-        sample_bar, state_bar, active_bar = self.pull_sample(
-            active, k, replay, (-dot(state_bar, slope), state_bar, active_bar)
-        )
+        time_bar = -jnp.vdot(state_bar.packed, replay.dense.slopes.packed[0] / h)
+        sample_bar, state_bar, active_bar = self.pull_sample(active, k, replay, (time_bar, state_bar, active_bar))
         return state_bar, slope_bar, active_bar, sample_bar
 
     def _regular_step(
-        self,
-        active: PyTree,
-        k: Array,
-        replay: "Replay",
-        end_bar: StateVector,
-        raw_bar: StateVector,
-        start_bar: StateVector,
-        ks_bar: StateVector,
+        self, active: PyTree, k: Array, replay: "Replay", bars: "StepBars"
     ) -> tuple[StateVector, StateVector, Any]:
         """The cotangents of a regular step, by compiled code or by the equations far from singular poses."""
         if self.compiled is None:
-            return ReverseStep._general_step(self.smooth_sweep, active, k, replay, end_bar, raw_bar, start_bar, ks_bar)
-        ks, y1 = replay.dense["inner"]["k"].packed, added(replay.dense["inner"]["y1"], replay.dense["shift"])
-        operands = (*self.span(k), replay.dense["inner"]["y0"].packed, ks, y1.packed)
-        bars = (end_bar.packed, raw_bar.packed, start_bar.packed, ks_bar.packed, self.reuses(k))
-        state_bar, slope_bar, active_bar = self.compiled.pull(active, self.rest, self.in_use, *operands, *bars)
-        flow = lambda packed: StateVector(packed, end_bar.nq, end_bar.nv)
-        return flow(state_bar), flow(slope_bar), active_bar
+            return ReverseStep._general_step(self.smooth_sweep, active, k, replay, bars)
+        dense, y1 = replay.dense, added(replay.dense.raw, replay.dense.shift)
+        operands = (*self.span(k), dense.y0.packed, dense.slopes.packed, y1.packed)
+        cotangents = (bars.end.packed, bars.raw.packed, bars.start.packed, bars.slopes.packed, self.reuses(k))
+        state_bar, slope_bar, active_bar = self.compiled.pull(active, self.rest, self.in_use, *operands, *cotangents)
+        return bars.end.like(state_bar), bars.end.like(slope_bar), active_bar
 
     def _general_step(
-        self,
-        active: PyTree,
-        k: Array,
-        replay: "Replay",
-        end_bar: StateVector,
-        raw_bar: StateVector,
-        start_bar: StateVector,
-        ks_bar: StateVector,
+        self, active: PyTree, k: Array, replay: "Replay", bars: "StepBars"
     ) -> tuple[StateVector, StateVector, Any]:
-        (t0, t1), inner = self.span(k), replay.dense["inner"]
-        y0, raw, ks = inner["y0"], inner["y1"], inner["k"]
-        y1 = added(raw, replay.dense["shift"])
-        _, a, c = self.tableau(t0.dtype)
+        (t0, t1), y0, ks = self.span(k), replay.dense.y0, replay.dense.slopes
+        y1 = added(replay.dense.raw, replay.dense.shift)
+        a, c = self.tableau.with_end
         s = c.shape[0] - 1
         # Tasks: the correction of the end, then the stages from the last to the first.
         near, tau = jnp.append(replay.near[:s], True), jnp.append(replay.tau[:s], 0)
@@ -243,15 +224,15 @@ class ReverseStep(eqx.Module):
                 flow_bar,
                 i == s,
                 y1,
-                end_bar,
+                bars.end,
             )
-            y_bar = jax.tree.map(lambda b, raw: b + jnp.where(i == s, raw, 0), y_bar, raw_bar)
+            y_bar = jax.tree.map(lambda b, raw: b + jnp.where(i == s, raw, 0), y_bar, bars.raw)
             # y_i = y₀ + Σ a_ij k_j: its cotangent goes to y₀ as it is and to k_j by a_ij.
-            spread = lambda b: a[i].reshape((-1,) + (1,) * b.ndim) * b
-            return added(y0_bar, y_bar), added(ks_bar, jax.tree.map(spread, y_bar)), added(active_bar, active_bars)
+            spread = y_bar.like(a[i][:, None] * y_bar.packed)
+            return added(y0_bar, y_bar), added(ks_bar, spread), added(active_bar, active_bars)
 
         h, reused = t1 - t0, self.reuses(k)
-        start = (start_bar, ks_bar, zeros_like(active))
+        start = (bars.start, bars.slopes, zeros_like(active))
         # The correction and s stages, without the first one if the step before has evaluated it: that step gets its cotangent (Hager 2000).
         y0_bar, ks_bar, active_bar = lax.fori_loop(0, jnp.where(reused, s, s + 1), task, start)
         slope_bar = jax.tree.map(lambda b: jnp.where(reused, h * b[0], 0), ks_bar)
@@ -348,6 +329,15 @@ class ReverseStep(eqx.Module):
         return y_bar, active_bar
 
 
+class StepBars(eqx.Module):
+    """Cotangents of a step: of where it ends, of that before the correction, of where it starts as that is read elsewhere, and of its slopes k."""
+
+    end: StateVector
+    raw: StateVector
+    start: StateVector
+    slopes: StateVector
+
+
 class Replay(eqx.Module):
     """A step that was made again.
 
@@ -359,7 +349,7 @@ class Replay(eqx.Module):
         regular: whether the step is regular, so that the reverse sweep over it may be.
     """
 
-    dense: PyTree
+    dense: Interpolant
     in_use: Bool[Array, " m"]
     choice: Bool[Array, " n"] | None
     near: Bool[Array, " r"]
@@ -367,9 +357,9 @@ class Replay(eqx.Module):
     regular: Bool[Array, ""]
 
 
-def _dense(y0: StateVector, raw: StateVector, slopes: StateVector, y1: StateVector) -> Any:
+def _dense(y0: StateVector, raw: StateVector, slopes: StateVector, y1: StateVector) -> Interpolant:
     """The data of a step's interpolation."""
-    return {"inner": {"y0": y0, "y1": raw, "k": slopes}, "shift": jax.tree.map(jnp.subtract, y1, raw)}
+    return Interpolant(slopes, y0, raw, jax.tree.map(jnp.subtract, y1, raw))
 
 
 def entry_of(tree: PyTree, i: Array) -> Any:
@@ -385,8 +375,3 @@ def zeros_like(tree: PyTree) -> Any:
 def added(a: PyTree, b: PyTree) -> Any:
     """The sum, entry by entry."""
     return jax.tree.map(jnp.add, a, b)
-
-
-def dot(a: PyTree, b: PyTree) -> Array:
-    """The sum of all products."""
-    return jnp.sum(jnp.stack([jnp.vdot(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]))

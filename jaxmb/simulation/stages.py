@@ -43,6 +43,11 @@ class Tableau(eqx.Module):
         a, c, error, fsal = coefficients(solver)
         return cls(jnp.asarray(a, dtype), jnp.asarray(c, dtype), jnp.asarray(error, dtype), fsal)
 
+    @property
+    def with_end(self) -> tuple[Array, Array]:
+        """Rows a (s + 1, s) and c (s + 1,), the last one being that of the end, which is no stage."""
+        return (jnp.concatenate([self.a, self.a[-1:]]), jnp.append(self.c, 1)) if self.fsal else (self.a, self.c)
+
 
 def is_explicit(solver: dfx.AbstractSolver) -> bool:
     """Whether it is an explicit Runge–Kutta method itself: of solvers that wrap one Diffrax's `isinstance` says that they are one, too."""
@@ -84,7 +89,7 @@ class Stages(eqx.Module):
 def combine(y0: StateVector, weights: Float[Array, " s"], slopes: StateVector) -> StateVector:
     """y₀ + Σ w_j k_j, term by term: a product of matrices would move the slopes of a batch about."""
     parts = [w * k for w, k in zip(weights, slopes.packed, strict=True)]
-    return StateVector(functools.reduce(jnp.add, parts, y0.packed), y0.nq, y0.nv)
+    return y0.like(functools.reduce(jnp.add, parts, y0.packed))
 
 
 def all_stages(
@@ -94,15 +99,14 @@ def all_stages(
     t1: Array,
     y0: StateVector,
     in_use: Bool[Array, " m"],
-    slope: StateVector,
-    reuse: Bool[Array, ""] | bool,
+    first: tuple[StateVector, Bool[Array, ""]] | None = None,
 ) -> Stages:
-    """All stages by one copy of the vector field; the first is `slope` where that may be used again.
+    """All stages by one copy of the vector field; of a method that has use for it with the `first` slope, and whether that is known.
 
     Where rows of a stage are near to being dependent, all are made once more and corrected from further away.
     """
     h, (rows, s) = t1 - t0, tableau.a.shape
-    reuse = jnp.asarray(reuse)
+    slope, reuse = first if first is not None and tableau.fsal else (y0, jnp.array(False))
 
     def stage(
         limit: Array, carry: tuple[StateVector, Sample, StateVector], part: tuple[Array, Array, Array]
@@ -117,14 +121,14 @@ def all_stages(
         sample = lax.cond(eqxi.unvmap_any(~reused), evaluate, lambda: latest)
         flow = slope.where(reused, sample.flow)
         position = (np.arange(s) == i)[:, None]
-        slopes = StateVector(jnp.where(position, h * flow.packed, slopes.packed), y0.nq, y0.nv)
+        slopes = slopes.like(jnp.where(position, h * flow.packed, slopes.packed))
         return (slopes, sample, y), (sample.near & ~reused, jnp.where(reused, 0, sample.tau))
 
     limits = jnp.asarray((NEAR, BESIDE), t0.dtype)
     # The carry of a loop has its structure from the start, before any sample is at hand.
     none = jax.eval_shape(lambda: field.evaluate(t0, y0, in_use, jnp.array(False), limits[0]))
     none = jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), none)
-    slopes = StateVector(jnp.asarray(np.zeros((s, y0.packed.shape[0]), y0.packed.dtype)), y0.nq, y0.nv)
+    slopes = y0.like(jnp.asarray(np.zeros((s, y0.packed.shape[0]), y0.packed.dtype)))
     parts = (jnp.asarray(np.arange(rows)), tableau.a, tableau.c)
 
     def by_limit(limit: Array) -> Stages:
@@ -139,5 +143,10 @@ def all_stages(
         return where_any(jnp.any(before.near), lambda: by_limit(limit), before), None
 
     # What a stage is off the constraints by enters its slope divided by the gap: too much for gaps above NEAR too, in a step that comes near.
-    first = Stages(y0, slopes, none, jnp.ones(rows, bool), jnp.zeros(rows, t0.dtype))
-    return lax.scan(where_near, first, limits)[0]
+    start = Stages(y0, slopes, none, jnp.ones(rows, bool), jnp.zeros(rows, t0.dtype))
+    return lax.scan(where_near, start, limits)[0]
+
+
+def last_slope(slopes: StateVector, h: Array) -> tuple[StateVector, Bool[Array, ""]]:
+    """The vector field at the end of a step of length h, from its slopes k, and that it is known."""
+    return jax.tree.map(lambda k: k[-1] / h, slopes), jnp.array(True)

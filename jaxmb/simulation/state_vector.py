@@ -51,23 +51,27 @@ class StateVector(eqx.Module):
         """State of the controller."""
         return self.packed[..., self.nq + self.nv + 1 :]
 
+    def like(self, packed: Float[Array, "... n"]) -> "StateVector":
+        """Other numbers as a vector of the same parts."""
+        return StateVector(packed, self.nq, self.nv)
+
     def with_qv(self, q: Float[Array, "... nq"], v: Float[Array, "... nv"]) -> "StateVector":
         """The vector with other coordinates and velocities."""
         rest = self.packed[..., self.nq + self.nv :]
-        return StateVector(jnp.concatenate([q, v, rest], axis=-1), self.nq, self.nv)
+        return self.like(jnp.concatenate([q, v, rest], axis=-1))
 
     def with_control(self, control: Float[Array, "... nz"]) -> "StateVector":
         """The vector with another state of the controller."""
         rest = self.packed[..., : self.nq + self.nv + 1]
-        return StateVector(jnp.concatenate([rest, control], axis=-1), self.nq, self.nv)
+        return self.like(jnp.concatenate([rest, control], axis=-1))
 
     def where(self, condition: Array, other: "StateVector") -> "StateVector":
         """The state where the condition, one for each of the leading axes, holds, else another."""
-        return StateVector(jnp.where(condition[..., None], self.packed, other.packed), self.nq, self.nv)
+        return self.like(jnp.where(condition[..., None], self.packed, other.packed))
 
-    def plus(self, change: "StateVector", factor: Array | float = 1.0) -> "StateVector":
+    def plus(self, change: "StateVector", factor: Array | float) -> "StateVector":
         """The sum with a multiple of another vector."""
-        return StateVector(self.packed + factor * change.packed, self.nq, self.nv)
+        return self.like(self.packed + factor * change.packed)
 
     @property
     def finite(self) -> Array:

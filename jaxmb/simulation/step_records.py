@@ -1,4 +1,4 @@
-"""The record of a step, and the record carried from one accepted state to the next: data only."""
+"""Records of a step: where it starts, how it went, and what is carried from one accepted state to the next."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ..kinematics import Correction, Rows
 from .real_scalar import RealScalar
 from .state_vector import StateVector
+from .vector_field import VectorField
 
 Scalar = Float[Array, ""]
 
@@ -50,6 +51,36 @@ class BlendedClass:
     def __call__(self, *, t0: RealScalar, t1: RealScalar, inner: PyTree, shift: PyTree) -> Blended:
         """As Diffrax calls it."""
         return Blended(t0, t1, self.inner(t0=t0, t1=t1, **inner), shift)
+
+
+class Interpolant(eqx.Module):
+    """What the interpolation of an explicit step needs.
+
+    Attributes:
+        slopes: k (s, …).
+        y0: where it begins.
+        raw: its end before the correction.
+        shift: from that to the corrected end.
+    """
+
+    slopes: StateVector
+    y0: StateVector
+    raw: StateVector
+    shift: StateVector
+
+    @property
+    def dense(self) -> dict[str, PyTree]:
+        """As Diffrax keeps it."""
+        return {"inner": explicit_dense(self.slopes, self.y0, self.raw), "shift": self.shift}
+
+    def at(self, make: Callable[..., dfx.AbstractLocalInterpolation], t0: Array, t1: Array, t: Array) -> StateVector:
+        """The state at a time of the step from `t0` to `t1`."""
+        return make(t0=t0, t1=t1, **self.dense).evaluate(t)
+
+
+def explicit_dense(slopes: StateVector, y0: StateVector, raw: StateVector) -> dict[str, StateVector]:
+    """What the interpolations of Diffrax's explicit solvers ask for."""
+    return {"y0": y0, "y1": raw, "k": slopes}
 
 
 class Switches(eqx.Module):
@@ -106,6 +137,50 @@ class Accepted(eqx.Module):
     sparse: Int[Array, ""]
     steady: Bool[Array, ""]
     failed: Bool[Array, ""]
+
+    @property
+    def first(self) -> Bool[Array, ""]:
+        """Whether no step has started before."""
+        return self.lowest_rank > self.highest_rank
+
+    def with_rows(self, rows: Rows) -> "Accepted":
+        """The record where a step starts by these rows."""
+        return dataclasses.replace(
+            self,
+            rows=rows,
+            lowest_rank=jnp.minimum(self.lowest_rank, rows.rank),
+            highest_rank=jnp.maximum(self.highest_rank, rows.rank),
+            steady=self.steady & (self.first | jnp.all(rows.in_use == self.rows.in_use)),
+        )
+
+
+class StepStart(eqx.Module):
+    """Where a step begins, and when it ends.
+
+    Attributes:
+        field: the problem.
+        t0, t1: when it begins and ends.
+        y0: the state where it begins.
+        before: what was carried there.
+        jumped: whether the vector field has jumped there.
+    """
+
+    field: VectorField
+    t0: Scalar
+    t1: Scalar
+    y0: StateVector
+    before: Accepted
+    jumped: Bool[Array, ""]
+
+    @property
+    def first_slope(self) -> tuple[StateVector, Bool[Array, ""]]:
+        """Of an explicit method that ends a step with the first stage of the next: its slope, and whether it may be used again."""
+        slope, has_slope = self.before.inner
+        return slope, has_slope & ~self.jumped
+
+    def after_sample(self, in_use: Bool[Array, " m"]) -> "StepStart":
+        """The start after a sample of the controller, where one is due."""
+        return dataclasses.replace(self, y0=self.field.after_sample(self.t0, self.y0, in_use))
 
 
 class StepAttempt(eqx.Module):

@@ -1,7 +1,6 @@
 """Tolerances and a first step that follow from a system's own sizes."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
@@ -12,7 +11,8 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
 from ..system import Scale, State, System, Values, free_acceleration, rate_matrix
-from .real_scalar import Integer, RealScalar
+from .clipping import AbstractWrapping
+from .real_scalar import RealScalar
 from .state_vector import StateVector
 
 Scalar = Float[Array, ""]
@@ -21,37 +21,14 @@ Scalar = Float[Array, ""]
 FIRST_STEP = 0.03
 
 
-class RelativeTolerances(dfx.AbstractAdaptiveStepSizeController):
+class RelativeTolerances(AbstractWrapping):
     """A controller whose absolute tolerance is relative to a size of each variable."""
 
-    controller: dfx.PIDController
+    controller: dfx.AbstractAdaptiveStepSizeController
     sizes: StateVector
 
-    def __init__(self, controller: dfx.PIDController, sizes: StateVector):
+    def __init__(self, controller: dfx.AbstractAdaptiveStepSizeController, sizes: StateVector):
         self.controller, self.sizes = controller, sizes
-
-    # Diffrax's solvers look for these on the controller that they are given.
-    rtol = property(lambda self: self.controller.rtol)  # pyright: ignore[reportAssignmentType]
-    atol = property(lambda self: self.controller.atol)  # pyright: ignore[reportAssignmentType]
-    norm = property(lambda self: self.controller.norm)  # pyright: ignore[reportAssignmentType]
-
-    def wrap(self, direction: Integer) -> "RelativeTolerances":
-        """As the controller's."""
-        return RelativeTolerances(self.controller.wrap(direction), self.sizes)
-
-    def init(
-        self,
-        terms: PyTree,
-        t0: RealScalar,
-        t1: RealScalar,
-        y0: StateVector,
-        dt0: RealScalar | None,
-        args: PyTree,
-        func: Callable[..., PyTree],
-        error_order: RealScalar | None,
-    ) -> tuple[Any, Any]:
-        """As the controller's."""
-        return self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
 
     def adapt_step_size(
         self,

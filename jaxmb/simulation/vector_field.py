@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..control import Instant, Plant, Response
-from ..formulation import OFFSETS, WEIGHTS, AbstractFormulation
+from ..formulation import OFFSETS, WEIGHTS, AbstractFormulation, growth
 from ..foundations import where_needed
 from ..kinematics import (
     CLOSE,
@@ -148,10 +148,8 @@ class VectorField(eqx.Module):
     ) -> Sample:
         """The vector field, right closer to singular poses than `limit` too; there also the corrected state, if a step ends here."""
         flow, terms, factor = self.evaluate_regular(t, y, in_use, quick=True)
-        zero, rest = jnp.zeros((), t.dtype), jnp.zeros_like(terms.gamma)
-        uncorrected = Correction(
-            q=y.q, v=y.v, in_use=in_use, basis=directions(self.scale, factor), position=rest, velocity=rest
-        )
+        zero = jnp.zeros((), t.dtype)
+        uncorrected = Correction.none(y.q, y.v, in_use, directions(self.scale, factor))
         sample = Sample(
             flow=flow,
             terms=terms,
@@ -310,8 +308,7 @@ class VectorField(eqx.Module):
     def _spacing(self, t: Array, y: StateVector, factor: ConstrainedFactor) -> Array:
         """τ in s; zero where the rows are far enough from being dependent, or do not get further by the motion.
 
-        Far enough is a remainder that is not small beside the state's distance from the constraints. It must grow at a
-        twentieth of the speed of the fastest row at least, else a τ that makes it large would leave the neighbourhood.
+        Far enough is a remainder that is not small beside the state's distance from the constraints.
         """
         off_manifold = jnp.max(jnp.abs(position_residual(self.system, t, y.q)) / self.scale.span, initial=0)
         # An error e of the state enters the acceleration by e/gap: a gap of 30 e leaves a thirtieth of it.
@@ -319,13 +316,8 @@ class VectorField(eqx.Module):
         # By both metrics, as of rows that are near at all: a light body brings rows together at any pose, and no state further on would part them.
         # All rows together by lengths, as corrections ask (`at_rest`): of two rows that vanish at one pose none is left behind.
         near = (factor.remainders < least) & (by_lengths(self.scale, factor, quick=True).gap < least)
-        rates = jacobian_rate(self.system, t, y.q, y.v)
-        growth = factor.vanishing @ (rates / factor.scale[:, None]) @ factor.root.T
-        # Growth within the span of the other rows is none: what counts is the component off them.
-        others = jnp.where(near[:, None], 0, factor.basis)
-        growth = jnp.linalg.norm(growth - (growth @ others.T) @ others, axis=1)
-        growing = near & (growth > 0.05 * jnp.max(factor.speeds(rates), initial=0))
-        return jnp.where(jnp.any(growing), SPACING * least / jnp.min(jnp.where(growing, growth, jnp.inf)), 0)
+        speeds, growing = growth(factor, jacobian_rate(self.system, t, y.q, y.v), near)
+        return jnp.where(jnp.any(growing), SPACING * least / jnp.min(jnp.where(growing, speeds, jnp.inf)), 0)
 
     # The controller
 
@@ -376,8 +368,7 @@ class VectorField(eqx.Module):
         if self.smooth or not self.system.m:
             return field.evaluate_regular(t, wide, in_use, quick=True)[0].control
         factor = self.formulation.factorise(rows_at(self.system, t, y.q, self.scale.row), in_use, quick=True)
-        nothing = jnp.zeros((self.system.m, self.system.nv), y.packed.dtype)
-        end = Correction(q=y.q, v=y.v, in_use=in_use, basis=nothing, position=nothing[:, 0], velocity=nothing[:, 0])
+        end = Correction.none(y.q, y.v, in_use, jnp.zeros((self.system.m, self.system.nv), y.packed.dtype))
         # Of the samples there is one where none of the rows is close to being degenerate: the program has one copy of the vector field.
         return field.evaluate_near_singular(t, wide, in_use, factor, jnp.array(False), end)[0].control
 
@@ -393,6 +384,11 @@ class VectorField(eqx.Module):
         field, state = lax.stop_gradient((self, self.state(t, y)))
         correction_map = lax.stop_gradient(field.drift.correct(field.system, field.formulation, state, in_use))
         return self.with_correction(t, y, correction_map), correction_map
+
+    def correction_by(self, factor: AbstractFactor, terms: Terms | SparseTerms, t: Array, y: StateVector) -> Correction:
+        """The correction of a state far from any singular pose by its factors at hand; without derivatives."""
+        state = lax.stop_gradient(self.state(t, y))
+        return lax.stop_gradient(self.drift.correct_by(factor, self.system, self.formulation, state, terms))
 
     def with_correction(self, t: Array, y: StateVector, correction_map: Correction) -> StateVector:
         """The state to which a correction has moved `y`, with its derivatives."""
@@ -415,6 +411,10 @@ class VectorField(eqx.Module):
             jnp.maximum(jnp.abs(correction_map.position), jnp.abs(correction_map.velocity) / self.scale.rate)
             / self.scale.span
         )
+
+    def closed(self, residual: Float[Array, " m"]) -> Bool[Array, ""]:
+        """Whether relative residuals are within the tolerance of the drift."""
+        return jnp.all(residual <= self.drift.tolerance(residual.dtype))
 
     def correction_map(
         self, t: Array, y: StateVector, corrected: StateVector, in_use: Bool[Array, " m"]

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from ..formulation import KKT, CoordinatePartition, contradiction_tol
 from ..foundations import RESULTS
 from ..linalg import ConstrainedFactor, independent_rows, projector, stiffened
-from ..system import Mode, State, System, Terms, constraint_jacobian, velocity_residual
+from ..system import Mode, State, System, Terms, rows_at, velocity_residual
 
 Scalar = Float[Array, ""]
 
@@ -55,7 +55,7 @@ def impulse_terms(
     """
     t, q, v = state.t, state.q, state.v
     # Forces and Γ are not evaluated: finite ones have no impulse within an instant.
-    terms = Terms.rows(system, system.mass(t, q), constraint_jacobian(system, t, q), state.scale.row)
+    terms = rows_at(system, t, q, state.scale.row)
     mass = jnp.where(consistent, terms.mass, jnp.eye(system.nv, dtype=terms.mass.dtype))
     # C v⁻ + b, which an impact with restitution e reverses: C v⁺ + b = −e (C v⁻ + b).
     rest, offset = (velocity_residual(system, t, q, x) for x in (v, jnp.zeros_like(v)))
