@@ -388,6 +388,7 @@ def test_table_of_a_mechanism_with_a_lock(tmp_path):
     system, sol = cart()[0], single()
     table = jm.output.tabulate(system, sol, ["motion", "multipliers", "reactions"])
     assert dict(table.units)["reaction.hinge"] == "N m" and dict(table.units)["u.slide"] == "N"
+    assert dict(table.units)["multiplier.lock hinge"] == "N m"
     torque = table["multiplier.lock hinge"]
     the_same(torque[:3], [0.0, 0.0, 0.0])
     np.testing.assert_allclose(torque[3:], table["reaction.hinge"][3:], rtol=1e-9)

@@ -19,7 +19,7 @@ from ..foundations import (
 from ..reaction import determined_multipliers, scaled_rows
 from ..records import Record
 from ..simulation import Solution, columns_of, units_of
-from ..system import Names, State, System, constraint_jacobian
+from ..system import Coordinate, Names, State, System, constraint_jacobian
 from .quantities import energy, over_states, reactions, residuals
 
 
@@ -113,7 +113,21 @@ def _multipliers(run: _Run) -> Columns:
         determined |= ~np.asarray(run.solution.modes.active)
     # A share of least norm is one of many: NaN keeps it from being read as the load of the row.
     values = np.where(determined & jnp.asarray(results.result == RESULTS.successful)[:, None], values, np.nan)
-    return {f"multiplier.{name}": values[:, i] for i, name in enumerate(run.rows)}, {}
+    units = {f"multiplier.{name}": unit for name, unit in _effort_units(run).items()}
+    return {f"multiplier.{name}": values[:, i] for i, name in enumerate(run.rows)}, units
+
+
+def _effort_units(run: _Run) -> dict[str, str]:
+    """By name of each row that drives or locks a coordinate."""
+    joints, names = run.system.joints, run.names
+    if joints is None:
+        return {}
+    modes = run.solution.modes
+    locks = () if modes is None else modes.locks
+    units = {lock.name: names.coordinate_units[lock.fn.index] for lock in locks if isinstance(lock.fn, Coordinate)}
+    return joints.effort_units(run.system.params) | {
+        n: "N" if unit == "m" else "N m" for n, unit in units.items() if unit in ("m", "rad")
+    }
 
 
 def _rows(system: System, state: State) -> Array:
