@@ -192,7 +192,7 @@ def test_a_front_has_two_goals_and_a_row_of_weights():
     "arguments, match",
     [
         (dict(variables=variables("crank.lenth")), "'crank.lenth' must name a number, but 'lenth'"),
-        (dict(variables=[Parameter("crank.length", min_value=2.0, max_value=0.5)]), "'crank.length' must start within"),
+        (dict(variables=[Parameter("crank.length", min_value=1.9, max_value=2.0)]), "'crank.length' must start within"),
         (dict(variables=[Parameter("crank.length", frozen=True)]), "`variables` must hold one at least"),
         (dict(over={"Z": TURN}), "`over` must name a joint coordinate, but names 'Z'"),
         (dict(over=TURN), "`over` must drive all that moves, but with the drivers of the mechanism driven 1 degree"),

@@ -879,6 +879,10 @@ def heavier(model, mass):
             lambda: fit.identify(arm(), [Parameter("upper.mass", 1.0, 2.0, 3.0)], moved_arm()),
             "must start within its bounds",
         ),
+        (
+            lambda: Parameter("upper.mass", min_value=2, max_value=1),
+            "`min_value` of parameter 'upper.mass' must not be above `max_value`, but is 2.0 above 1.0",
+        ),
         (lambda: fit.identify(arm(), [Parameter("upper.com", 1.0)], moved_arm()), r"must have shape \(2,\)"),
         (
             lambda: fit.identify(arm(), [Parameter("upper.mass", frozen=True)], moved_arm()),
@@ -930,6 +934,14 @@ def heavier(model, mass):
         (
             lambda: fit.identify(arm(), [Parameter("upper.mass", min_value=[0.1, 0.2])], moved_arm()),
             "`min_value` of parameter 'upper.mass' must be a number",
+        ),
+        (
+            lambda: fit.identify(
+                arm(),
+                [Parameter("upper.mass", 1.0, modifier=lambda arm, m: arm.replace("upper", mass=float(m)))],
+                moved_arm(),
+            ),
+            "`modifier` of parameter 'upper.mass' must compute with `jax.numpy` alone",
         ),
         (
             lambda: fit.identify(OSCILLATOR, BOTH, measured(), build=lambda model: model.params),

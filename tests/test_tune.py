@@ -393,6 +393,10 @@ class Policy(eqx.Module):
             lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), lambda system, motion: motion.q),
             r"`objective` must return a number, but returns shape \(",
         ),
+        (
+            lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), lambda system, motion: float(motion.q[-1, 0])),
+            r"`objective` must compute with `jax.numpy` alone, .*; it raised ConcretizationTypeError",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit_are_named(call, text):

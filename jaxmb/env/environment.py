@@ -17,6 +17,7 @@ from ..foundations import (
     NoNaN,
     Numbers,
     as_function,
+    calling,
     contract,
     default_float,
     function_of,
@@ -209,7 +210,10 @@ class Environment(eqx.Module):
         usable, action = _either(success, data, _reference(self.stepper)), jnp.where(success, action, 0)
         only = lambda x: jnp.where(success, x, 0)
         reward, metrics = jax.tree.map(only, self._rewarded(system, usable, action))
-        over = ~success if self.done is None else ~success | (jnp.asarray(self.done(system, usable)) != 0)
+        over = ~success
+        if self.done is not None:
+            with calling("done"):
+                over |= jnp.asarray(self.done(system, usable)) != 0
         info = state.info | {"result": result}
         if self.episode_length is not None:
             info["steps"] = state.info["steps"] + 1
@@ -221,11 +225,13 @@ class Environment(eqx.Module):
 
     def _observed(self, system: System, data: MechanismState, u: Float[Array, " nu"]) -> Array:
         more = (u,) if self._sees_inputs else ()
-        return jnp.asarray(self.observe(system, data, *more), default_float())
+        with calling("observe"):
+            return jnp.asarray(self.observe(system, data, *more), default_float())
 
     def _rewarded(self, system: System, data: MechanismState, action: Array) -> tuple[Array, dict[str, Array]]:
         """The reward and its terms by name."""
-        reward = self.reward(system, data, action)
+        with calling("reward"):
+            reward = self.reward(system, data, action)
         terms = dict(reward) if isinstance(reward, Mapping) else {}
         numbers = [jnp.asarray(x, default_float()) for x in (terms.values() if terms else [reward])]
         return sum(numbers, _number(False)), dict(zip(terms, numbers, strict=bool(terms)))

@@ -19,6 +19,7 @@ from ..foundations import (
     Whole,
     as_function,
     as_parameters,
+    calling,
     contract,
     function_of,
     lasting,
@@ -208,7 +209,8 @@ def _objective(
         each, slopes, results = [*each, values], [*slopes, rows], [*results, result]
     values = jnp.concatenate(each)
     # The chain rule by hand: `over` mixes runs of all groups, whose own slopes are found shot by shot.
-    total, weights = jax.value_and_grad(over)(values)
+    with calling("over"):
+        total, weights = jax.value_and_grad(over)(values)
     return total, weights @ jnp.concatenate(slopes), values, concatenated(results)
 
 
@@ -224,7 +226,8 @@ def _of_shot(
     """The objective of a run, NaN where that fails; once more, and what the run reports, for transformations that return them beside a derivative."""
     system, motion = problem.runs.run(shot, x, nominal_start(shot), problem.forward)
     about = () if shot.about is None else (shot.about,)
-    value = objective(system, motion, *about)
+    with calling("objective"):
+        value = objective(system, motion, *about)
     if not isinstance(value, float | int | Array) or jnp.shape(value):
         returned = f"shape {jnp.shape(value)}" if isinstance(value, Array) else f"a {type(value).__name__}"
         raise TypeError(f"Argument `objective` must return a number, but returns {returned}.")

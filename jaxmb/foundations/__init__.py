@@ -54,6 +54,7 @@ from .files import folder_there as folder_there
 from .files import replacing as replacing
 from .files import toml_table as toml_table
 from .function import as_function as as_function
+from .function import calling as calling
 from .function import Function as Function
 from .lanes import FEWEST as FEWEST
 from .lanes import PART as PART
