@@ -48,6 +48,7 @@ from .contract import Rule as Rule
 from .contract import Text as Text
 from .contract import Vector as Vector
 from .contract import Whole as Whole
+from .display import summary as summary
 from .display import TextInNotebooks as TextInNotebooks
 from .explicit import AbstractExplicit as AbstractExplicit
 from .files import folder_there as folder_there
