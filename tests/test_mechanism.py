@@ -126,6 +126,9 @@ def test_prescribed_distance_angle_and_speed():
     np.testing.assert_allclose(jm.coordinate(system, solution, "O"), 0.2 * solution.ts, atol=1e-10)
     units = jm.output.tabulate(system, solution, ["multipliers"]).units
     assert dict(units) == {"multiplier.rope": "N", "multiplier.heading": "N m"}
+    rail = P.Mechanism(arms[:1], [P.Prismatic("rail", "ground", "one")]).build("absolute")
+    units = jm.output.tabulate(rail, jm.simulate(rail, jm.assemble(rail), [0.5]), ["multipliers"]).units
+    assert dict(units) == {"multiplier.rail[0]": "N", "multiplier.rail[1]": "N m"}
 
     speed = P.DrivenSpeed("speed", "O", lambda t, p: jnp.where(t < 1.0, t, 1.0), breaks=[1.0])
     system = P.Mechanism(arms[:1], joints[:1], [speed]).build()

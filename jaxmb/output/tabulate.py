@@ -19,7 +19,7 @@ from ..foundations import (
 from ..reaction import determined_multipliers, scaled_rows
 from ..records import Record
 from ..simulation import Solution, columns_of, units_of
-from ..system import Coordinate, Names, State, System, constraint_jacobian
+from ..system import Coordinate, Names, State, System, constraint_jacobian, rows_of
 from .quantities import energy, over_states, reactions, residuals
 
 
@@ -118,16 +118,18 @@ def _multipliers(run: _Run) -> Columns:
 
 
 def _effort_units(run: _Run) -> dict[str, str]:
-    """By name of each row that drives or locks a coordinate."""
+    """By name of each row of a joint, and of those that drive or lock a coordinate."""
     joints, names = run.system.joints, run.names
     if joints is None:
         return {}
-    modes = run.solution.modes
-    locks = () if modes is None else modes.locks
-    units = {lock.name: names.coordinate_units[lock.fn.index] for lock in locks if isinstance(lock.fn, Coordinate)}
-    return joints.effort_units(run.system.params) | {
-        n: "N" if unit == "m" else "N m" for n, unit in units.items() if unit in ("m", "rad")
-    }
+    effort = lambda angular: "N m" if angular else "N"
+    rows = joints.angular_rows
+    named = {name: rows_of({name: len(angular)}) for name, angular in rows.items()}
+    units = {row: effort(x) for name, angular in rows.items() for row, x in zip(named[name], angular, strict=True)}
+    locks = () if run.solution.modes is None else run.solution.modes.locks
+    held = {lock.name: names.coordinate_units[lock.fn.index] for lock in locks if isinstance(lock.fn, Coordinate)}
+    units |= {name: effort(unit == "rad") for name, unit in held.items() if unit in ("m", "rad")}
+    return units | joints.effort_units(run.system.params)
 
 
 def _rows(system: System, state: State) -> Array:
