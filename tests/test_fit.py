@@ -943,6 +943,17 @@ def heavier(model, mass):
             ),
             "`modifier` of parameter 'upper.mass' must compute with `jax.numpy` alone",
         ),
+        pytest.param(
+            lambda: fit.identify(
+                OSCILLATOR, BOTH, Experiment(TS, released(), Signal(lambda system, motion: motion.q[-1, 0], NOISY))
+            ),
+            r"`of` of signal '<lambda>' must return an array of shape \(41,\) or \(41, k\), but returns shape \(\)",
+            marks=pytest.mark.slow,
+        ),
+        (
+            lambda: fit.identify(OSCILLATOR, [Parameter("c", 1.0, modifier=lambda model, c: None)], measured()),
+            "`modifier` of parameter 'c' must return a model like the one that it gets, a System, but returns a NoneType",
+        ),
         (
             lambda: fit.identify(OSCILLATOR, BOTH, measured(), build=lambda model: model.params),
             "`build` must return a System, but returns a dict",

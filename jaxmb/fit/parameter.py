@@ -160,7 +160,13 @@ class Unknowns(eqx.Module):
                 setup = location.replaced(setup, values[name])
             else:
                 with calling("modifier", f" of parameter '{name}'"):
-                    setup = dataclasses.replace(setup, model=modifier(setup.model, values[name]))
+                    model = modifier(setup.model, values[name])
+                if type(model) is not type(setup.model):
+                    raise TypeError(
+                        f"Argument `modifier` of parameter '{name}' must return a model like the one that it gets, a "
+                        f"{type(setup.model).__name__}, but returns a {type(model).__name__}."
+                    )
+                setup = dataclasses.replace(setup, model=model)
         return setup
 
 

@@ -196,7 +196,14 @@ class Problem(AbstractResiduals):
         signals = []
         for name, read in zip(shot.names, shot.readings, strict=True):
             with calling("of", f" of signal '{name}'"):
-                signals.append(jnp.reshape(read(system, motion), (shot.ts.shape[0], -1)))
+                values = read(system, motion)
+            if not (isinstance(values, Array) and values.ndim in (1, 2) and len(values) == len(shot.ts)):
+                returned = f"shape {values.shape}" if isinstance(values, Array) else f"a {type(values).__name__}"
+                raise ValueError(
+                    f"Argument `of` of signal '{name}' must return an array of shape ({len(shot.ts)},) or ({len(shot.ts)}, k), but "
+                    f"returns {returned}."
+                )
+            signals.append(jnp.reshape(values, (len(shot.ts), -1)))
         for name, width, values in zip(shot.names, shot.widths, signals, strict=True):
             if width not in (None, values.shape[1]):
                 raise ValueError(

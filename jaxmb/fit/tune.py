@@ -82,6 +82,8 @@ class Tuned(TextInNotebooks, eqx.Module):
         lines = [f"Cost {float(self.cost):.6g}, {float(self.history[0]):.6g} at the start, after {count} steps"]
         if bool(self.result != RESULTS.successful):
             lines.append(RESULTS[self.result])
+        elif count == 0:
+            lines.append("The start is a minimum, or nothing that is looked for changes the objective.")
         for name, value in self.estimates.items():
             if value.size <= 8:
                 lines.append(f"{name}: {jax.device_get(value)}, from {jax.device_get(self.nominal[name])}")
@@ -210,6 +212,9 @@ def _objective(
     values = jnp.concatenate(each)
     # The chain rule by hand: `over` mixes runs of all groups, whose own slopes are found shot by shot.
     with calling("over"):
+        shape = jax.eval_shape(over, values).shape
+        if shape:
+            raise ValueError(f"Argument `over` must return a number, but returns shape {shape}.")
         total, weights = jax.value_and_grad(over)(values)
     return total, weights @ jnp.concatenate(slopes), values, concatenated(results)
 
