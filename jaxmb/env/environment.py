@@ -210,10 +210,7 @@ class Environment(eqx.Module):
         usable, action = _either(success, data, _reference(self.stepper)), jnp.where(success, action, 0)
         only = lambda x: jnp.where(success, x, 0)
         reward, metrics = jax.tree.map(only, self._rewarded(system, usable, action))
-        over = ~success
-        if self.done is not None:
-            with calling("done"):
-                over |= jnp.asarray(self.done(system, usable)) != 0
+        over = ~success if self.done is None else ~success | (jnp.asarray(self.done(system, usable)) != 0)
         info = state.info | {"result": result}
         if self.episode_length is not None:
             info["steps"] = state.info["steps"] + 1
@@ -225,13 +222,11 @@ class Environment(eqx.Module):
 
     def _observed(self, system: System, data: MechanismState, u: Float[Array, " nu"]) -> Array:
         more = (u,) if self._sees_inputs else ()
-        with calling("observe"):
-            return jnp.asarray(self.observe(system, data, *more), default_float())
+        return jnp.asarray(self.observe(system, data, *more), default_float())
 
     def _rewarded(self, system: System, data: MechanismState, action: Array) -> tuple[Array, dict[str, Array]]:
         """The reward and its terms by name."""
-        with calling("reward"):
-            reward = self.reward(system, data, action)
+        reward = self.reward(system, data, action)
         terms = dict(reward) if isinstance(reward, Mapping) else {}
         numbers = [jnp.asarray(x, default_float()) for x in (terms.values() if terms else [reward])]
         return sum(numbers, _number(False)), dict(zip(terms, numbers, strict=bool(terms)))
@@ -296,15 +291,25 @@ def _check(env: Environment) -> None:
     if stepper.control is not None or not stepper.system.nu:
         why = "has a `control`" if stepper.control is not None else "is one of a system without actuators"
         raise ValueError(f"Argument `stepper` must take inputs, but {why}.")
-    at = stepper.system, _reference(stepper)
-    if len(shape := jax.eval_shape(env._observed, *at, jnp.zeros(stepper.system.nu)).shape) != 1:
-        raise ValueError(f"Argument `observe` must return an array (n,), but returns one of shape {shape}.")
-    reward = jax.eval_shape(env.reward, *at, jnp.zeros(stepper.system.nu))
+    at, u = (stepper.system, _reference(stepper)), jnp.zeros(stepper.system.nu)
+    seen = _returned("observe", env.observe, *at, *((u,) if env._sees_inputs else ()))
+    # A list of numbers becomes an array.
+    seen = jax.eval_shape(env._observed, *at, u) if isinstance(seen, list | tuple) else seen
+    _expect(seen, 1, "Argument `observe` must return an array (n,)")
+    reward = _returned("reward", env.reward, *at, u)
     for name, x in reward.items() if isinstance(reward, Mapping) else [("", reward)]:
-        if jnp.shape(x) != ():
-            term = f" as '{name}'" if name else ""
-            raise ValueError(
-                f"Argument `reward` must return numbers, but returns an array of shape {jnp.shape(x)}{term}."
-            )
-    if env.done is not None and (shape := jax.eval_shape(env.done, *at).shape) != ():
-        raise ValueError(f"Argument `done` must return one truth value, but returns an array of shape {shape}.")
+        _expect(x, 0, "Argument `reward` must return numbers", f" as '{name}'" if name else "")
+    if env.done is not None:
+        _expect(_returned("done", env.done, *at), 0, "Argument `done` must return one truth value")
+
+
+def _returned(name: str, fn: Callable[..., PyTree], *args: PyTree) -> PyTree:
+    with calling(name):
+        return jax.eval_shape(fn, *args)
+
+
+def _expect(returned: PyTree, axes: int, requirement: str, where: str = "") -> None:
+    if not isinstance(returned, jax.ShapeDtypeStruct):
+        raise ValueError(f"{requirement}, but returns a {type(returned).__name__}{where}.")
+    if len(returned.shape) != axes:
+        raise ValueError(f"{requirement}, but returns an array of shape {returned.shape}{where}.")
