@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -104,7 +104,12 @@ class DesignProblem(AbstractResiduals):
         values = []
         for goal in self.goals:
             with calling("of", f" of goal '{goal.name}'"):
-                values.append(spoilt(jnp.asarray(goal.of(system, poses.states))))
+                value: Any = goal.of(system, poses.states)
+            if not isinstance(value, float | int | Array):
+                raise TypeError(
+                    f"Argument `of` of goal '{goal.name}' must return a number or an array, but returns a {type(value).__name__}."
+                )
+            values.append(spoilt(jnp.asarray(value)))
         return tuple(values), poses
 
     def cost(self, outputs: Outputs) -> Float[Array, ""]:
