@@ -292,10 +292,10 @@ def _check(env: Environment) -> None:
         why = "has a `control`" if stepper.control is not None else "is one of a system without actuators"
         raise ValueError(f"Argument `stepper` must take inputs, but {why}.")
     at, u = (stepper.system, _reference(stepper)), jnp.zeros(stepper.system.nu)
-    seen = _returned("observe", env.observe, *at, *((u,) if env._sees_inputs else ()))
+    observed = _returned("observe", env.observe, *at, *((u,) if env._sees_inputs else ()))
     # A list of numbers becomes an array.
-    seen = jax.eval_shape(env._observed, *at, u) if isinstance(seen, list | tuple) else seen
-    _expect(seen, 1, "Argument `observe` must return an array (n,)")
+    observed = jax.eval_shape(env._observed, *at, u) if isinstance(observed, list | tuple) else observed
+    _expect(observed, 1, "Argument `observe` must return an array (n,)")
     reward = _returned("reward", env.reward, *at, u)
     for name, x in reward.items() if isinstance(reward, Mapping) else [("", reward)]:
         _expect(x, 0, "Argument `reward` must return numbers", f" as '{name}'" if name else "")

@@ -127,8 +127,8 @@ def _effort_units(run: _Run) -> dict[str, str]:
     named = {name: rows_of({name: len(angular)}) for name, angular in rows.items()}
     units = {row: effort(x) for name, angular in rows.items() for row, x in zip(named[name], angular, strict=True)}
     locks = () if run.solution.modes is None else run.solution.modes.locks
-    held = {lock.name: names.coordinate_units[lock.fn.index] for lock in locks if isinstance(lock.fn, Coordinate)}
-    units |= {name: effort(unit == "rad") for name, unit in held.items() if unit in ("m", "rad")}
+    lock_units = {lock.name: names.coordinate_units[lock.fn.index] for lock in locks if isinstance(lock.fn, Coordinate)}
+    units |= {name: effort(unit == "rad") for name, unit in lock_units.items() if unit in ("m", "rad")}
     return units | joints.effort_units(run.system.params)
 
 
