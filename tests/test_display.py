@@ -65,6 +65,27 @@ def test_a_state_prints_its_numbers_and_what_acts(run):
         assert "ShapeDtypeStruct(" in str(shape)  # no numbers are known
 
 
+def test_energies_and_reactions_print_their_numbers_or_of_several_states_the_least_and_the_largest(run):
+    energy = jm.output.Energy(
+        *(jnp.array([x, jnp.nan, y]) for x, y in ((0, 3.5), (4, 0.25), (4, 3.75), (0, 0), (0, -0.25)))
+    )
+    assert [" ".join(line.split()) for line in str(energy).splitlines()] == [
+        "Energy of 3 states, least to largest",
+        "kinetic, J 0 to 3.5",
+        "potential, J 0.25 to 4",
+        "total, J 3.75 to 4",
+        "work, J 0 to 0",
+        "balance, J -0.25 to 0",
+    ]
+    numbers, result = jnp.arange(2.0), run[2].result
+    reactions = jm.output.Reactions(numbers, numbers, {"bar": numbers, "motor": jnp.array(-7.0)}, {}, result)
+    rows = ["Reactions", "vdot 0, 1", "reaction 0, 1", "multipliers bar 0, 1, motor -7"]
+    assert [" ".join(line.split()) for line in str(reactions).splitlines()] == rows
+    wrench = jm.output.Wrench(numbers, numbers[1:], numbers, result)
+    assert " ".join(str(wrench).split()) == "Wrench force, N 0, 1 torque, N m 1 point, m 0, 1"
+    assert "ShapeDtypeStruct(" in str(jax.eval_shape(lambda: wrench))
+
+
 def test_notebooks_show_what_is_printed_with_names_escaped(run):
     system, start, solution = run
     for shown in (MECHANISM, system, start, solution, jm.diagnose(system, start), jm.analyse_reactions(system, start)):

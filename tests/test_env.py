@@ -327,11 +327,18 @@ def test_wrong_arguments(make_it, error, text):
     ("observe", "reward", "text"),
     [
         (lambda system, state: state.q[0], reward, r"`observe` must return an array \(n,\)"),
+        (lambda system, state: state, reward, r"`observe` must return an array \(n,\), but returns a State"),
         (observe, lambda system, state, action: {"a": action}, r"of shape \(2,\) as 'a'"),
+        (observe, lambda system, state, action: None, "`reward` must return numbers, but returns a NoneType"),
+        (
+            observe,
+            lambda system, state, action: 1.0 if state.q[0] > 0 else 0.0,
+            "`reward` must compute with `jax.numpy` alone",
+        ),
     ],
 )
 def test_what_functions_return_is_looked_at(env, observe, reward, text):
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises((TypeError, ValueError), match=text):
         jm.env.Environment(env.stepper, observe, reward, 1.0)
 
 

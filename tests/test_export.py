@@ -451,6 +451,10 @@ def test_refusals(tmp_path):
         jm.export.c(step, tmp_path, parameters=["mass"])
     with pytest.raises(ValueError, match="must be one of"):
         jm.export.c(step, tmp_path, outputs=["nobody"])
+    with pytest.raises(TypeError, match="`outputs`, 'x', must return a number or an array, but returns a NoneType"):
+        jm.export.c(step, tmp_path, outputs={"x": lambda system, state: None})
+    with pytest.raises(TypeError, match=r"`outputs`, 'x', must compute with `jax.numpy` alone"):
+        jm.export.c(step, tmp_path, outputs={"x": lambda system, state: float(state.q[0])})
     with pytest.raises(ValueError, match="folder that is there"):
         jm.export.c(step, tmp_path / "no" / "where")
     implicit = jm.stepper(step.system, step.state, 0.01, solver=dfx.Kvaerno3())

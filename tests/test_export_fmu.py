@@ -158,6 +158,8 @@ def test_refusals(tmp_path):
     step, _ = CASES["pendulum"]()
     with pytest.raises(ValueError, match="`path` must name a file in a folder that is there"):
         jm.export.fmu(step, tmp_path / "no" / "mech.fmu")
+    with pytest.raises(ValueError, match=r"`path` must end with \.fmu, but is"):
+        jm.export.fmu(step, tmp_path / "mech.zip")
     with pytest.raises(ValueError, match="`name` must be an identifier"):
         jm.export.fmu(step, tmp_path / "mech.fmu", "a b")
     with jax.enable_x64(False), pytest.raises(ValueError, match="`step` must be of float64, as FMI's states are"):

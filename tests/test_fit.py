@@ -879,6 +879,10 @@ def heavier(model, mass):
             lambda: fit.identify(arm(), [Parameter("upper.mass", 1.0, 2.0, 3.0)], moved_arm()),
             "must start within its bounds",
         ),
+        (
+            lambda: Parameter("upper.mass", min_value=2, max_value=1),
+            "`min_value` of parameter 'upper.mass' must not be above `max_value`, but is 2.0 above 1.0",
+        ),
         (lambda: fit.identify(arm(), [Parameter("upper.com", 1.0)], moved_arm()), r"must have shape \(2,\)"),
         (
             lambda: fit.identify(arm(), [Parameter("upper.mass", frozen=True)], moved_arm()),
@@ -930,6 +934,25 @@ def heavier(model, mass):
         (
             lambda: fit.identify(arm(), [Parameter("upper.mass", min_value=[0.1, 0.2])], moved_arm()),
             "`min_value` of parameter 'upper.mass' must be a number",
+        ),
+        (
+            lambda: fit.identify(
+                arm(),
+                [Parameter("upper.mass", 1.0, modifier=lambda arm, m: arm.replace("upper", mass=float(m)))],
+                moved_arm(),
+            ),
+            "`modifier` of parameter 'upper.mass' must compute with `jax.numpy` alone",
+        ),
+        pytest.param(
+            lambda: fit.identify(
+                OSCILLATOR, BOTH, Experiment(TS, released(), Signal(lambda system, motion: motion.q[-1, 0], NOISY))
+            ),
+            r"`of` of signal '<lambda>' must return an array of shape \(41,\) or \(41, k\), but returns shape \(\)",
+            marks=pytest.mark.slow,
+        ),
+        (
+            lambda: fit.identify(OSCILLATOR, [Parameter("c", 1.0, modifier=lambda model, c: None)], measured()),
+            "`modifier` of parameter 'c' must return a model like the one that it gets, a System, but returns a NoneType",
         ),
         (
             lambda: fit.identify(OSCILLATOR, BOTH, measured(), build=lambda model: model.params),

@@ -124,6 +124,11 @@ def test_prescribed_distance_angle_and_speed():
     length = jnp.linalg.norm(jm.position(system, solution, "two.b"), axis=1)
     np.testing.assert_allclose(length, 1.2 + 0.3 * jnp.sin(solution.ts), atol=1e-10)
     np.testing.assert_allclose(jm.coordinate(system, solution, "O"), 0.2 * solution.ts, atol=1e-10)
+    units = jm.output.tabulate(system, solution, ["multipliers"]).units
+    assert dict(units) == {"multiplier.rope": "N", "multiplier.heading": "N m"}
+    rail = P.Mechanism(arms[:1], [P.Prismatic("rail", "ground", "one")]).build("absolute")
+    units = jm.output.tabulate(rail, jm.simulate(rail, jm.assemble(rail), [0.5]), ["multipliers"]).units
+    assert dict(units) == {"multiplier.rail[0]": "N", "multiplier.rail[1]": "N m"}
 
     speed = P.DrivenSpeed("speed", "O", lambda t, p: jnp.where(t < 1.0, t, 1.0), breaks=[1.0])
     system = P.Mechanism(arms[:1], joints[:1], [speed]).build()
@@ -148,6 +153,7 @@ def test_speeds_and_shifts_have_no_turns():
     system = P.Mechanism(bodies, [PIVOT, slide], drivers).build()
     turns = system.joints.driven_turns(jnp.asarray(0.2), jnp.array([0.7 - 4 * np.pi, 9.0]), system.params)
     assert {name: x.tolist() for name, x in turns.items()} == {"motor": [-2.0, 0.0]}
+    assert system.joints.effort_units(system.params) == {"motor": "N m", "jack": "N", "belt": "N"}
     slip = system.joints.slip(jnp.asarray(0.2), jnp.array([0.4, 0.3]), jnp.array([1.1, 1.5]), system.params)
     np.testing.assert_allclose(slip, [1.5 - 2.2], rtol=1e-15)
     gaps = system.joints.residual(jnp.asarray(0.2), jnp.array([0.4, 0.3]), system.params)

@@ -257,9 +257,12 @@ LINES = {
     "nothing": (["# only this"], r"x\.csv must begin with a line of names, but holds no line"),
     "missing column": (
         ["time,c,b", "0,1,2"],
-        r"Column 'angle' is 'a' in .*x\.csv, which .* there are 'time', 'c' and 'b'",
+        r"Column 'angle' must be in .*x\.csv under a name out of 'time', 'c' and 'b', but is looked for as 'a'",
     ),
-    "missing time": (["t,a,b", "0,1,2"], r"Column 'time' is 'time' in .*x\.csv, which .* there are 't', 'a' and 'b'"),
+    "missing time": (
+        ["t,a,b", "0,1,2"],
+        r"Column 'time' must be .* out of 't', 'a' and 'b', but is looked for as 'time'",
+    ),
     "twice": (["time,a,a,b", "0,1,2,3"], r"x\.csv has 2 columns 'a'; names must be different"),
     "cells": (["time,a,b", "0,1"], r"x\.csv, line 2, must have 3 cells, like the names, but has 2"),
     "infinite": (["time,a,b", "0,1,2", "1,inf,2"], r"x\.csv: Column 'angle' must be finite, .* infinite at index 1"),
@@ -273,7 +276,9 @@ def test_refused_text(tmp_path, case):
 
 
 def test_refused_files(tmp_path):
-    refused(r"x\.txt must end with '\.csv', '\.npz', '\.mat', '\.nc' and '\.zarr'", read, tmp_path / "x.txt", COLUMNS)
+    refused(
+        r"x\.txt must end with one of '\.csv', '\.npz', '\.mat', '\.nc' and '\.zarr'", read, tmp_path / "x.txt", COLUMNS
+    )
     refused(r"There is no file .*x\.csv", read, tmp_path / "x.csv", COLUMNS, error=FileNotFoundError)
     (tmp_path / "x.csv").write_bytes("time,°\n0,1".encode("latin-1"))
     refused(r"x\.csv must be text in UTF-8, but", read, tmp_path / "x.csv", COLUMNS)

@@ -477,7 +477,7 @@ def test_descriptions_say_the_precision(tmp_path):
     path = described_in(tmp_path, 'function = "a:b"\nfolder = "c"\ntable = "rows.csv"\nseed = 1')
     refused("'seed' in .* must be left out, as the table is a file", described, path)
     path = described_in(tmp_path, 'function = "a:b"\nfolder = "c"\ntable = "rows.mat"')
-    refused("'table' in .* must end with '.csv' and '.npz', but is 'rows.mat'", described, path)
+    refused("'table' in .* must end with one of '.csv' and '.npz', but is 'rows.mat'", described, path)
 
 
 # Refusals

@@ -84,8 +84,14 @@ def test_a_part_of_a_turn_is_followed_both_ways_from_the_start(unit):
     assert (steps > 0).all() and steps.max() < 0.03 and (np.asarray(jm.rate(system, part.states, "A")) > 0).all()
     exact = [pose_of(*GRASHOF, angle)["D"] for angle in angles]
     np.testing.assert_allclose(part.values["D"], exact, atol=1e-9)
-    begun = jm.trace_motion(system, state, "A", watch=("D",), between=(float(turn.values["A"][0]), 1.5))
-    np.testing.assert_allclose(begun.values["A"][jnp.array([0, begun.start, -1])], [1.0, 1.0, 1.5], atol=1e-7)
+    least = float(turn.values["A"][0]) + 1e-14  # the start is at the limit but for rounding
+    for between, start in (((least, 1.5), 0), ((0.4, least), -1)):
+        begun = jm.trace_motion(system, state, "A", watch=("D",), between=between)
+        assert begun.ends == ("limit", "limit") and begun.start == start % len(begun.gap)
+        np.testing.assert_allclose(
+            begun.values["A"][jnp.array([0, begun.start, -1])], [between[0], 1.0, between[1]], atol=1e-7
+        )
+        assert (np.diff(np.asarray(begun.values["A"])) > 1e-6).all()  # each pose once
 
 
 @pytest.mark.slow_except("1000.0")

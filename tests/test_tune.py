@@ -276,6 +276,8 @@ def test_what_was_tuned_prints_in_a_few_lines():
     check = SearchCheck((), (), None)
     well = told_by(result=jm.RESULTS.successful, failures={"near": jnp.array(0)}, check=check)
     assert well[1:] == ["control.k: 2.5, from 2.0", *str(check).splitlines()]
+    still = told_by(result=jm.RESULTS.successful, history=jnp.array([1.5]))
+    assert still[1] == "The start is a minimum, or nothing that is looked for changes the objective."
 
 
 def nothing(system, motion):
@@ -392,6 +394,14 @@ class Policy(eqx.Module):
         (
             lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), lambda system, motion: motion.q),
             r"`objective` must return a number, but returns shape \(",
+        ),
+        (
+            lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, over=lambda x: 2 * x),
+            r"`over` must return a number, but returns shape \(",
+        ),
+        (
+            lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), lambda system, motion: float(motion.q[-1, 0])),
+            r"`objective` must compute with `jax.numpy` alone, .*; it raised ConcretizationTypeError",
         ),
     ],
 )

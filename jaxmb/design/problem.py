@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from ..fit import Parameter
 from ..fit.parameter import Unknowns
 from ..fit.residuals import AbstractResiduals
 from ..fit.target import Setup
-from ..foundations import RESULTS, Numbers, as_parameters, counted, listing, program, strong
+from ..foundations import RESULTS, Numbers, as_parameters, calling, counted, listing, program, strong
 from ..kinematics import assemble
 from ..mechanism import AbstractMechanism
 from ..system import State, System, constraint_jacobian
@@ -101,7 +101,16 @@ class DesignProblem(AbstractResiduals):
         """The values of all goals, NaN where the mechanism does not go through its cycle."""
         system, poses = self.poses(y)
         spoilt = lambda x: jnp.where(poses.complete, x, jnp.nan)
-        return tuple(spoilt(jnp.asarray(goal.of(system, poses.states))) for goal in self.goals), poses
+        values = []
+        for goal in self.goals:
+            with calling("of", f" of goal '{goal.name}'"):
+                value: Any = goal.of(system, poses.states)
+            if not isinstance(value, float | int | Array):
+                raise TypeError(
+                    f"Argument `of` of goal '{goal.name}' must return a number or an array, but returns a {type(value).__name__}."
+                )
+            values.append(spoilt(jnp.asarray(value)))
+        return tuple(values), poses
 
     def cost(self, outputs: Outputs) -> Float[Array, ""]:
         """½ Σ (weight (value − target))² of all goals."""

@@ -17,6 +17,7 @@ from ..foundations import (
     NoNaN,
     Numbers,
     as_function,
+    calling,
     contract,
     default_float,
     function_of,
@@ -290,15 +291,25 @@ def _check(env: Environment) -> None:
     if stepper.control is not None or not stepper.system.nu:
         why = "has a `control`" if stepper.control is not None else "is one of a system without actuators"
         raise ValueError(f"Argument `stepper` must take inputs, but {why}.")
-    at = stepper.system, _reference(stepper)
-    if len(shape := jax.eval_shape(env._observed, *at, jnp.zeros(stepper.system.nu)).shape) != 1:
-        raise ValueError(f"Argument `observe` must return an array (n,), but returns one of shape {shape}.")
-    reward = jax.eval_shape(env.reward, *at, jnp.zeros(stepper.system.nu))
+    at, u = (stepper.system, _reference(stepper)), jnp.zeros(stepper.system.nu)
+    observed = _returned("observe", env.observe, *at, *((u,) if env._sees_inputs else ()))
+    # A list of numbers becomes an array.
+    observed = jax.eval_shape(env._observed, *at, u) if isinstance(observed, list | tuple) else observed
+    _expect(observed, 1, "Argument `observe` must return an array (n,)")
+    reward = _returned("reward", env.reward, *at, u)
     for name, x in reward.items() if isinstance(reward, Mapping) else [("", reward)]:
-        if jnp.shape(x) != ():
-            term = f" as '{name}'" if name else ""
-            raise ValueError(
-                f"Argument `reward` must return numbers, but returns an array of shape {jnp.shape(x)}{term}."
-            )
-    if env.done is not None and (shape := jax.eval_shape(env.done, *at).shape) != ():
-        raise ValueError(f"Argument `done` must return one truth value, but returns an array of shape {shape}.")
+        _expect(x, 0, "Argument `reward` must return numbers", f" as '{name}'" if name else "")
+    if env.done is not None:
+        _expect(_returned("done", env.done, *at), 0, "Argument `done` must return one truth value")
+
+
+def _returned(name: str, fn: Callable[..., PyTree], *args: PyTree) -> PyTree:
+    with calling(name):
+        return jax.eval_shape(fn, *args)
+
+
+def _expect(returned: PyTree, axes: int, requirement: str, where: str = "") -> None:
+    if not isinstance(returned, jax.ShapeDtypeStruct):
+        raise ValueError(f"{requirement}, but returns a {type(returned).__name__}{where}.")
+    if len(returned.shape) != axes:
+        raise ValueError(f"{requirement}, but returns an array of shape {returned.shape}{where}.")

@@ -107,7 +107,8 @@ def fmu(
         ...     print(jm.export.fmu(step, os.path.join(folder, "pendulum.fmu")).variables)
         ('time', 'x', 'y', "x'", "y'", 'der(x)', 'der(y)', "der(x')", "der(y')")
     """
-    folder_there(path, "path")
+    if folder_there(path, "path").suffix != ".fmu":
+        raise ValueError(f"Argument `path` must end with .fmu, but is '{path}'.")
     source = source_of(step, name, outputs, parameters, model, build, True)
     if source.model.dtype != np.float64:
         raise ValueError("Argument `step` must be of float64, as FMI's states are, but is of float32.")

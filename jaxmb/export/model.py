@@ -14,7 +14,7 @@ from ..fit.parameter import Parameter, Unknowns
 from ..fit.problem import build_system
 from ..fit.reading import reading
 from ..fit.target import Setup
-from ..foundations import as_parameters, strong
+from ..foundations import as_parameters, calling, strong
 from ..lanes import NotScalarError, Program, Shaped, entries
 from ..simulation import RegularStep, StepMethod, Stepper, regular_step
 from ..system import Names, State, System, canonical
@@ -93,7 +93,8 @@ class Model:
         build = build or build_system
         setup = Setup(strong(as_parameters(step.system if model is None else model)), step.control)
         if model is not None:
-            _check_same(step.system, build(setup.model))
+            with calling("build"):
+                _check_same(step.system, build(setup.model))
         unknowns = Unknowns.of([Parameter(name, scale=1.0) for name in parameters], setup)
         state = step.start()
         system = step.system.in_mode(state.mode)
@@ -162,7 +163,9 @@ class Model:
         """A name for each number of the outputs."""
         names = []
         for name, fn in self.readings.items():
-            shape = jax.eval_shape(lambda fn=fn: fn(self.system, self.bare(self.state.t, self.x))).shape
+            shape = jax.eval_shape(
+                lambda n=name, fn=fn: _read(n, fn, self.system, self.bare(self.state.t, self.x))
+            ).shape
             names += [f"{name}[{', '.join(map(str, i))}]" if i else name for i in np.ndindex(*shape)]
         return tuple(names)
 
@@ -193,7 +196,8 @@ class Model:
         if not self.unknowns.names:
             return dataclasses.replace(self.step, system=canonical(self.step.system))
         setup = self.unknowns.applied(self.setup, self.unknowns.values(p))
-        system = canonical(self.build(setup.model))
+        with calling("build"):
+            system = canonical(self.build(setup.model))
         return dataclasses.replace(self.step, system=system, control=setup.control)
 
     def regular(self, u: Float[Array, " nu"], p: Float[Array, " np"]) -> RegularStep:
@@ -242,7 +246,7 @@ class Model:
         *before, u, p = others
         if name == "outputs":
             system = self.stepper_at(p).system.in_mode(self.state.mode)
-            values = [jnp.ravel(fn(system, self.bare(t, x))) for fn in self.readings.values()]
+            values = [jnp.ravel(_read(name, fn, system, self.bare(t, x))) for name, fn in self.readings.items()]
             return [jnp.concatenate(values)]
         results = getattr(self.regular(u, p), name)(t, x, *before)
         return list(results) if isinstance(results, tuple) else [results]
@@ -255,6 +259,17 @@ class Model:
         results, changes = jax.jvp(fn, values, dots)
         both = zip(RESULTS[name], results, changes, strict=True)
         return [jnp.concatenate([a, b]) if what in DIFFERENTIABLE else a for what, a, b in both]
+
+
+def _read(name: str, fn: Output, system: System, state: State) -> Array:
+    """An output at a state."""
+    with calling("outputs", f", '{name}',"):
+        value: Any = fn(system, state)
+    if not isinstance(value, float | int | Array):
+        raise TypeError(
+            f"Argument `outputs`, '{name}', must return a number or an array, but returns a {type(value).__name__}."
+        )
+    return jnp.asarray(value)
 
 
 def _check_same(own: System, other: Any) -> None:

@@ -10,7 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import AllPositive, NoNaN, as_parameters, contract, default_float, function_of, is_concrete, listing
+from ..foundations import (
+    AllPositive,
+    NoNaN,
+    as_parameters,
+    calling,
+    contract,
+    default_float,
+    function_of,
+    is_concrete,
+    listing,
+)
 from .target import Location, Setup, locate
 
 
@@ -60,6 +70,13 @@ class Parameter(eqx.Module):
         self.nominal = None if nominal is None else array(nominal)
         self.scale = None if scale is None else array(scale)
         self.min_value, self.max_value = array(min_value), array(max_value)
+        shapes = (x.shape for x in (self.min_value, self.max_value) if x.shape)
+        if len(set(shapes)) < 2 and is_concrete(self.min_value, self.max_value):
+            low, high = np.asarray(self.min_value), np.asarray(self.max_value)
+            if np.any(low > high):
+                raise ValueError(
+                    f"Argument `min_value` of parameter '{name}' must not be above `max_value`, but is {low} above {high}."
+                )
 
 
 class Unknowns(eqx.Module):
@@ -142,7 +159,14 @@ class Unknowns(eqx.Module):
             if location is not None:
                 setup = location.replaced(setup, values[name])
             else:
-                setup = dataclasses.replace(setup, model=modifier(setup.model, values[name]))
+                with calling("modifier", f" of parameter '{name}'"):
+                    model = modifier(setup.model, values[name])
+                if type(model) is not type(setup.model):
+                    raise TypeError(
+                        f"Argument `modifier` of parameter '{name}' must return a model like the one that it gets, a "
+                        f"{type(setup.model).__name__}, but returns a {type(model).__name__}."
+                    )
+                setup = dataclasses.replace(setup, model=model)
         return setup
 
 

@@ -91,7 +91,7 @@ def prepare(
         # The last sample of a window is the first of the next one, and counts there.
         origins += [(i, x.ts.shape[0] - (x is not own_shots[-1])) for x in own_shots]
     # Decided here, by known numbers: runs see traced ones, which do not tell of bodies without inertia.
-    nominal = build(unknowns[0].applied(setups[0], unknowns[0].nominal).model)
+    nominal = runs.system(unknowns[0].applied(setups[0], unknowns[0].nominal))
     formulation = formulation_at(options.get("formulation"), nominal, strong(experiments[0].start))
     runs = dataclasses.replace(runs, options=runs.options | {"formulation": formulation})
     if not unknowns[0].free and not nuisances:
@@ -169,7 +169,7 @@ def _shots(
     name: str, experiment: Experiment, setup: Setup, unknowns: Unknowns, runs: Runs, nuisances: list[Nuisance]
 ) -> list[Shot]:
     """The windows of an experiment; what it adds to the unknowns is appended to `nuisances`."""
-    system = runs.build(unknowns.applied(setup, unknowns.nominal).model)
+    system = runs.system(unknowns.applied(setup, unknowns.nominal))
     state = strong(experiment.start)
     _check_experiment(name, experiment, system, state)
     readings = tuple(reading(s.of, system, f"signal '{s.name}' of experiment '{name}'") for s in experiment.signals)
@@ -206,10 +206,8 @@ def _shots(
     ]
 
 
-def _check_experiment(name: str, experiment: Experiment, system: object, state: State) -> None:
+def _check_experiment(name: str, experiment: Experiment, system: System, state: State) -> None:
     """The system fits the start, and windows the controller."""
-    if not isinstance(system, System):
-        raise TypeError(f"Argument `build` must return a System, but returns a {type(system).__name__}.")
     try:
         check_state(system, state)
     except (TypeError, ValueError) as error:
@@ -284,7 +282,7 @@ def _start_depends(setup: Setup, unknowns: Unknowns, runs: Runs, state: State) -
     """Whether what constraints say of the start depends on a parameter that is looked for."""
 
     def residuals(values: dict[str, Array]) -> tuple[Array, Array]:
-        system = runs.build(unknowns.applied(setup, {**unknowns.nominal, **values}).model).in_mode(state.mode)
+        system = runs.system(unknowns.applied(setup, {**unknowns.nominal, **values})).in_mode(state.mode)
         return position_residual(system, state.t, state.q), velocity_residual(system, state.t, state.q, state.v)
 
     free = {name: unknowns.nominal[name] for name in unknowns.free}

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..foundations import RESULTS
+from ..foundations import RESULTS, calling
 from ..mechanism import AbstractMechanism
 from ..simulation import Solution, simulate
 from ..system import State, System
@@ -41,6 +41,14 @@ class Runs(eqx.Module):
         setup = Setup(self.model, shot.control, shot.events)
         return self.unknowns.applied(setup, self.unknowns.values(x))
 
+    def system(self, setup: Setup) -> System:
+        """The system of a setup."""
+        with calling("build"):
+            system: Any = self.build(setup.model)
+        if not isinstance(system, System):
+            raise TypeError(f"Argument `build` must return a System, but returns a {type(system).__name__}.")
+        return system
+
     def run(
         self, shot: Shot, x: Float[Array, " n"], start: Float[Array, " s"], forward: bool = False
     ) -> tuple[System, Solution]:
@@ -49,7 +57,7 @@ class Runs(eqx.Module):
         Where it fails the result of the solution says so.
         """
         setup = self.setup(shot, x)
-        system, state, is_consistent = self.build(setup.model), shot.start, True
+        system, state, is_consistent = self.system(setup), shot.start, True
         if shot.reassembled:
             count = len(shot.positions)
             state, is_consistent = state_with(
@@ -135,14 +143,14 @@ class Problem(AbstractResiduals):
         setup = self.runs.setup(one, z[: self.count])
         free = z[self.count :]
         return state_with(
-            self.runs.build(setup.model), one.start, one.positions, one.velocities, free[:count], free[count:]
+            self.runs.system(setup), one.start, one.positions, one.velocities, free[:count], free[count:]
         )[0]
 
     def solutions(self, group: Shot, y: Float[Array, " N"]) -> tuple[System, Solution]:
         """The system of a group of shots, and their runs along a leading axis."""
         run = lambda shot, z: self.runs.run(shot, z[: self.count], z[self.count :])[1]
         first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, group)
-        system = self.runs.build(self.runs.setup(first, (y * self.scale)[: self.count]).model)
+        system = self.runs.system(self.runs.setup(first, (y * self.scale)[: self.count]))
         return system, over_shots(run, group, self._arguments(group, y))
 
     def residuals(self, y: Float[Array, " N"]) -> tuple[Float[Array, " R"], RESULTS]:
@@ -185,7 +193,17 @@ class Problem(AbstractResiduals):
         """The signals over time, the independent coordinates and velocities at the end, and what the run reports."""
         system, motion = self.runs.run(shot, z[: self.count], z[self.count :], self.forward)
         succeeded = motion.result == RESULTS.successful
-        signals = [jnp.reshape(read(system, motion), (shot.ts.shape[0], -1)) for read in shot.readings]
+        signals = []
+        for name, read in zip(shot.names, shot.readings, strict=True):
+            with calling("of", f" of signal '{name}'"):
+                values = read(system, motion)
+            if not (isinstance(values, Array) and values.ndim in (1, 2) and len(values) == len(shot.ts)):
+                returned = f"shape {values.shape}" if isinstance(values, Array) else f"a {type(values).__name__}"
+                raise ValueError(
+                    f"Argument `of` of signal '{name}' must return an array of shape ({len(shot.ts)},) or ({len(shot.ts)}, k), but "
+                    f"returns {returned}."
+                )
+            signals.append(jnp.reshape(values, (len(shot.ts), -1)))
         for name, width, values in zip(shot.names, shot.widths, signals, strict=True):
             if width not in (None, values.shape[1]):
                 raise ValueError(

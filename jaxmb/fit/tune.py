@@ -19,6 +19,7 @@ from ..foundations import (
     Whole,
     as_function,
     as_parameters,
+    calling,
     contract,
     function_of,
     lasting,
@@ -81,6 +82,8 @@ class Tuned(TextInNotebooks, eqx.Module):
         lines = [f"Cost {float(self.cost):.6g}, {float(self.history[0]):.6g} at the start, after {count} steps"]
         if bool(self.result != RESULTS.successful):
             lines.append(RESULTS[self.result])
+        elif count == 0:
+            lines.append("The start is a minimum, or nothing that is looked for changes the objective.")
         for name, value in self.estimates.items():
             if value.size <= 8:
                 lines.append(f"{name}: {jax.device_get(value)}, from {jax.device_get(self.nominal[name])}")
@@ -208,7 +211,11 @@ def _objective(
         each, slopes, results = [*each, values], [*slopes, rows], [*results, result]
     values = jnp.concatenate(each)
     # The chain rule by hand: `over` mixes runs of all groups, whose own slopes are found shot by shot.
-    total, weights = jax.value_and_grad(over)(values)
+    with calling("over"):
+        shape = jax.eval_shape(over, values).shape
+        if shape:
+            raise ValueError(f"Argument `over` must return a number, but returns shape {shape}.")
+        total, weights = jax.value_and_grad(over)(values)
     return total, weights @ jnp.concatenate(slopes), values, concatenated(results)
 
 
@@ -224,7 +231,8 @@ def _of_shot(
     """The objective of a run, NaN where that fails; once more, and what the run reports, for transformations that return them beside a derivative."""
     system, motion = problem.runs.run(shot, x, nominal_start(shot), problem.forward)
     about = () if shot.about is None else (shot.about,)
-    value = objective(system, motion, *about)
+    with calling("objective"):
+        value = objective(system, motion, *about)
     if not isinstance(value, float | int | Array) or jnp.shape(value):
         returned = f"shape {jnp.shape(value)}" if isinstance(value, Array) else f"a {type(value).__name__}"
         raise TypeError(f"Argument `objective` must return a number, but returns {returned}.")

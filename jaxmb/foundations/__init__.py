@@ -48,12 +48,14 @@ from .contract import Rule as Rule
 from .contract import Text as Text
 from .contract import Vector as Vector
 from .contract import Whole as Whole
+from .display import summary as summary
 from .display import TextInNotebooks as TextInNotebooks
 from .explicit import AbstractExplicit as AbstractExplicit
 from .files import folder_there as folder_there
 from .files import replacing as replacing
 from .files import toml_table as toml_table
 from .function import as_function as as_function
+from .function import calling as calling
 from .function import Function as Function
 from .lanes import FEWEST as FEWEST
 from .lanes import PART as PART

@@ -1,5 +1,6 @@
 """Callables as fields of modules."""
 
+import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterator
@@ -55,6 +56,23 @@ class PartitionedFunction(eqx.Module):
     def __call__(self, *args: PyTree) -> PyTree:
         """What it returns."""
         return eqx.combine(self.numbers, self.rest)(*args)
+
+
+@contextlib.contextmanager
+def calling(argument: str, owner: str = "") -> Iterator[None]:
+    """Where a function of the user is called: what JAX says of one that needs known numbers names it.
+
+    Raises:
+        TypeError: for a function that makes Python numbers, NumPy arrays or decisions of Python of its traced arguments.
+    """
+    try:
+        yield
+    except jax.errors.JAXTypeError as error:
+        first = str(error).splitlines()[0]
+        raise TypeError(
+            f"Argument `{argument}`{owner} must compute with `jax.numpy` alone, without `float`, `if` or NumPy of what it is given, as its "
+            f"numbers are traced; it raised {type(error).__name__}: {first}"
+        ) from error
 
 
 def as_function(fn: object, argument: str) -> Any:

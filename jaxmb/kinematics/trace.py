@@ -25,8 +25,9 @@ Scalar = Float[Array, ""]
 
 # The angle in rad in the metric of M by which the direction turns in a step that is aimed at.
 AIM = 0.1
-# An event is located to this part of a step. Steps smaller than `LEAST` of the usual one lead nowhere.
-NARROW, LEAST = 1e-12, 1e-7
+# An event is located to this part of a step. Steps smaller than `LEAST` of the usual one lead nowhere. A limit that is closer to the
+# start than `BESIDE` of a step, or of the input's range, is at the start: assembled poses are exact to less.
+NARROW, LEAST, BESIDE = 1e-12, 1e-7, 1e-9
 GOING, CLOSED, LIMIT, STUCK = range(4)
 ENDS = ("unfinished", "closed", "limit", "stuck")
 
@@ -101,10 +102,11 @@ def _follow(path: TracedMechanism, start: CurvePoint, count: int) -> _Walk:
 
     none = jnp.zeros(len(path.watched) + 3, bool)
     room = jax.tree.map(lambda x: jnp.zeros((count, *jnp.shape(x)), x.dtype).at[0].set(x), (start, none))
-    zero = jnp.zeros_like(path.step)
-    begun = _Walk(
-        start, path.longest_step(start), zero, zero + jnp.inf, (start, none), jnp.array(0), jnp.array(GOING), *room
-    )
+    zero, longest = jnp.zeros_like(path.step), path.longest_step(start)
+    ahead = jnp.where(start.rates[0] > 0, path.limits[1] - start.values[0], start.values[0] - path.limits[0])
+    outward = ahead < BESIDE * longest * jnp.abs(start.rates[0])
+    status = jnp.where(outward, LIMIT, GOING)
+    begun = _Walk(start, longest, zero, zero + jnp.inf, (start, none), jnp.array(0), status, *room)
     return lax.while_loop(lambda w: (w.status == GOING) & (w.count < count - 1), step, begun)
 
 
@@ -191,7 +193,6 @@ def trace_motion(
     active, coordinate = release_input(full, input)
     names = tuple(dict.fromkeys((coordinate, *watch)))
     fns = [coordinate_of(full, name) for name in names]
-    lowest, highest = (-np.inf, np.inf) if between is None else between
     path = TracedMechanism(
         system=at_instant(full, pose.t, active),
         formulation=formulation,
@@ -199,10 +200,10 @@ def trace_motion(
         scale=pose.scale,
         watched=tuple(fn for fn, _ in fns),
         wraps=tuple(wraps for _, wraps in fns),
-        limits=jnp.asarray([lowest, highest], default_float()),
+        limits=jnp.asarray((-np.inf, np.inf) if between is None else between, default_float()),
         step=jnp.asarray(step, default_float()),
     )
-    _check_input(path, pose)
+    path = dataclasses.replace(path, limits=_limits(path, pose))
     path, pose = strong(path), strong(pose)
     follow = lambda way: _trace(path, pose, jnp.asarray(way, default_float()), max_points)
     # A curve that returns to its start has been followed as a whole; an open one is followed the other way, too.
@@ -264,13 +265,16 @@ def _event(curve: MotionCurve, kind: str, name: str, index: int, path: TracedMec
 # Refusals
 
 
-def _check_input(path: TracedMechanism, state: State) -> None:
+def _limits(path: TracedMechanism, state: State) -> Float[Array, "2"]:
+    """The limits of the input (2,), with the start between them or, but for rounding, at one of them."""
     value, (low, high) = float(path.read(state.q)[0]), np.asarray(path.limits)
-    if not low <= value <= high or low == high:
+    slack = BESIDE * max(abs(value), high - low if np.isfinite(high - low) else 0)
+    if not low - slack <= value <= high + slack or low == high:
         raise ValueError(
             f"Argument `between` must hold the least and the largest value of the input, with that of the start, {value:.6g}, between "
             f"them, but is {low:.6g} and {high:.6g}."
         )
+    return jnp.asarray([min(low, value), max(high, value)], default_float())
 
 
 def _check_start(freedom: Array, fits: bool, moving: bool, input: str) -> None:

@@ -12,6 +12,7 @@ from ..foundations import AbstractExplicit, FunctionOfTime, Vector, as_function,
 from .marker import Marker, MarkerLike, marker
 from .motion import Motion
 from .pose import inverse, rotation_of
+from .structure import AbstractStructure
 
 
 class AbstractDriver(AbstractExplicit):
@@ -32,6 +33,10 @@ class AbstractDriver(AbstractExplicit):
     @abc.abstractmethod
     def residual(self, motion: Motion) -> Float[Array, ""]:
         """φ or ψ."""
+
+    def effort_unit(self, structure: AbstractStructure) -> str | None:
+        """Of its multiplier: N or N m; None where that is not known."""
+        return None
 
 
 def _breaks(times: Sequence[float]) -> Float[Array, " k"]:
@@ -56,6 +61,12 @@ class AbstractJointDriver(AbstractDriver):
     def __init__(self, name: str, joint: str, fn: FunctionOfTime, breaks: Vector = ()):
         self.name, self.joint = name, joint
         self.fn, self.breaks = as_function(fn, f"fn of driver '{name}'"), _breaks(breaks)
+
+    def effort_unit(self, structure: AbstractStructure) -> str:
+        """N along a shift, N m about an angle."""
+        joint, index = structure.index(self.joint, "coordinates" if self.holonomic else "velocities")
+        # Shifts are the first of both.
+        return "N" if index < len(structure.slot(joint).pair.axes) else "N m"
 
 
 class AbstractPointDriver(AbstractDriver):
@@ -116,6 +127,10 @@ class DrivenDistance(AbstractPointDriver, init=False):
         # Scaled like the row of `Distance`: its multiplier is the force in N.
         return (jnp.sum(gap**2) - value**2) / (2 * value)
 
+    def effort_unit(self, structure: AbstractStructure) -> str:
+        """The tension is a force."""
+        return "N"
+
 
 class DrivenAngle(AbstractPointDriver, init=False):
     """In the plane: the angle of one body seen from another as a function of time, up to full turns.
@@ -134,6 +149,10 @@ class DrivenAngle(AbstractPointDriver, init=False):
         """θ − f(t), between −π and π."""
         turned = rotation_of(inverse(motion.pose(self.a)) @ motion.pose(self.b))
         return _wrapped(jnp.arctan2(turned[1, 0], turned[0, 0]) - self.fn(motion.t, motion.params))
+
+    def effort_unit(self, structure: AbstractStructure) -> str:
+        """A torque."""
+        return "N m"
 
 
 class DrivenSpeed(AbstractJointDriver, init=False):

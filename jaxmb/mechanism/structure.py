@@ -170,6 +170,11 @@ class AbstractStructure(AbstractJoints):
         """The joint coordinate of each driver, by its name."""
         return {driver.name: getattr(driver, "joint", None) for driver in params.drivers}
 
+    def effort_units(self, params: Numbers) -> dict[str, str]:
+        """N or N m by name of each driver."""
+        units = {driver.name: driver.effort_unit(self) for driver in params.drivers}
+        return {name: unit for name, unit in units.items() if unit is not None}
+
     def without_inertia(self, params: Numbers) -> tuple[str, ...]:
         """Names of the bodies without mass, or whose smallest moment of inertia vanishes beside the largest."""
         spread = np.asarray(params.inertia)

@@ -15,6 +15,7 @@ from ..formulation import AbstractFormulation, CoordinatePartition, contradictio
 from ..foundations import (
     RESULTS,
     NoNaN,
+    TextInNotebooks,
     announce,
     as_jax,
     contract,
@@ -26,6 +27,7 @@ from ..foundations import (
     over_leading_axes,
     program,
     strong,
+    summary,
 )
 from ..linalg import (
     RANK_TOL,
@@ -44,7 +46,7 @@ T = TypeVar("T")
 SCHEMES = ("metric", "square", "direct")
 
 
-class Energy(eqx.Module):
+class Energy(TextInNotebooks, eqx.Module):
     """Energies in J; each array has the leading axes of the state or solution.
 
     Attributes:
@@ -61,8 +63,12 @@ class Energy(eqx.Module):
     work: Float[Array, "..."]
     balance: Float[Array, "..."]
 
+    def __str__(self) -> str:
+        """Its numbers, of several states the least and the largest."""
+        return summary(self, self.total.ndim, {f"{x.name}, J": getattr(self, x.name) for x in dataclasses.fields(self)})
 
-class Residuals(eqx.Module):
+
+class Residuals(TextInNotebooks, eqx.Module):
     """Residuals relative to the size of the mechanism: φ/Φ, without a unit, and (C v + b)/Φ in 1/s, each (..., m).
 
     Φ is `State.scale.span`.
@@ -71,8 +77,12 @@ class Residuals(eqx.Module):
     position: Float[Array, "... m"]
     velocity: Float[Array, "... m"]
 
+    def __str__(self) -> str:
+        """Its numbers, of several states the least and the largest."""
+        return summary(self, self.position.ndim - 1, {"position": self.position, "velocity, 1/s": self.velocity})
 
-class Reactions(eqx.Module):
+
+class Reactions(TextInNotebooks, eqx.Module):
     """Accelerations and constraint forces.
 
     Attributes:
@@ -90,6 +100,11 @@ class Reactions(eqx.Module):
     multipliers: dict[str, Float[Array, "..."]]
     forces: dict[str, Float[Array, "... nv"]]
     result: RESULTS
+
+    def __str__(self) -> str:
+        """Its numbers, of several states the least and the largest."""
+        rows = {"vdot": self.vdot, "reaction": self.reaction, "multipliers": self.multipliers}
+        return summary(self, self.vdot.ndim - 1, rows)
 
 
 @contract

@@ -19,7 +19,7 @@ from ..foundations import (
 from ..reaction import determined_multipliers, scaled_rows
 from ..records import Record
 from ..simulation import Solution, columns_of, units_of
-from ..system import Names, State, System, constraint_jacobian
+from ..system import Coordinate, Names, State, System, constraint_jacobian, rows_of
 from .quantities import energy, over_states, reactions, residuals
 
 
@@ -113,7 +113,23 @@ def _multipliers(run: _Run) -> Columns:
         determined |= ~np.asarray(run.solution.modes.active)
     # A share of least norm is one of many: NaN keeps it from being read as the load of the row.
     values = np.where(determined & jnp.asarray(results.result == RESULTS.successful)[:, None], values, np.nan)
-    return {f"multiplier.{name}": values[:, i] for i, name in enumerate(run.rows)}, {}
+    units = {f"multiplier.{name}": unit for name, unit in _effort_units(run).items()}
+    return {f"multiplier.{name}": values[:, i] for i, name in enumerate(run.rows)}, units
+
+
+def _effort_units(run: _Run) -> dict[str, str]:
+    """By name of each row of a joint, and of those that drive or lock a coordinate."""
+    joints, names = run.system.joints, run.names
+    if joints is None:
+        return {}
+    effort = lambda angular: "N m" if angular else "N"
+    rows = joints.angular_rows
+    named = {name: rows_of({name: len(angular)}) for name, angular in rows.items()}
+    units = {row: effort(x) for name, angular in rows.items() for row, x in zip(named[name], angular, strict=True)}
+    locks = () if run.solution.modes is None else run.solution.modes.locks
+    lock_units = {lock.name: names.coordinate_units[lock.fn.index] for lock in locks if isinstance(lock.fn, Coordinate)}
+    units |= {name: effort(unit == "rad") for name, unit in lock_units.items() if unit in ("m", "rad")}
+    return units | joints.effort_units(run.system.params)
 
 
 def _rows(system: System, state: State) -> Array:

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, formulation_at
-from ..foundations import RESULTS, NoNaN, contract, is_concrete, listing, strong
+from ..foundations import RESULTS, NoNaN, TextInNotebooks, contract, is_concrete, listing, strong, summary
 from ..mechanism import absolute, acceleration_of_bodies, connection_slot, joint_terms, linkage_of, wrench_map
 from ..reaction import analyse_reactions
 from ..simulation import Solution
@@ -19,7 +19,7 @@ from ..system import State, System
 from .quantities import over_states, reactions, states_of
 
 
-class Wrench(eqx.Module):
+class Wrench(TextInNotebooks, eqx.Module):
     """The force and torque of a joint on a body.
 
     Attributes:
@@ -33,6 +33,12 @@ class Wrench(eqx.Module):
     torque: Float[Array, "... k"]
     point: Float[Array, "... d"]
     result: RESULTS
+
+    def __str__(self) -> str:
+        """Its numbers, of several states the least and the largest."""
+        return summary(
+            self, self.force.ndim - 1, {"force, N": self.force, "torque, N m": self.torque, "point, m": self.point}
+        )
 
 
 @contract

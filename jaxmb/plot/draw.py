@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ..foundations import Positive, contract, expect_concrete, replacing
+from ..foundations import Positive, contract, expect_concrete, folder_there, replacing
 from ..output import Wrench, joint_reactions
 from ..reaction import ReactionReport, analyse_reactions
 from ..simulation import Solution
@@ -116,7 +116,7 @@ def animate(
     from matplotlib.animation import FuncAnimation
 
     file = None if path is None else pathlib.Path(path)
-    writer = None if file is None else _writer(file)
+    writer = None if file is None else _writer(folder_there(file, "path"))
     expect_concrete(system=system, solution=solution)
     sketch = _Sketch(system, ax, points, view, symbols)
     indices = np.flatnonzero(np.isfinite(np.asarray(solution.q)).all(axis=-1))

@@ -19,7 +19,7 @@ def open_source(path: pathlib.Path) -> AbstractSource:
     """
     suffix = path.suffix.lower()
     if suffix not in SOURCES:
-        raise ValueError(f"{path} must end with {listing(SOURCES)}.")
+        raise ValueError(f"{path} must end with one of {listing(SOURCES)}.")
     if not (path.is_dir() if suffix == ".zarr" else path.is_file()):
         raise FileNotFoundError(f"There is no {'folder' if suffix == '.zarr' else 'file'} {path}.")
     return SOURCES[suffix](path)

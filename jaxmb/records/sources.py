@@ -63,7 +63,7 @@ class AbstractSource(abc.ABC):
         """
         if name not in self.names:
             raise ValueError(
-                f"{what} is '{name}' in {self.path}, which does not hold it: there are {listing(self.names)}."
+                f"{what} must be in {self.path} under a name out of {listing(self.names)}, but is looked for as '{name}'."
             )
         return self._load(name)
 

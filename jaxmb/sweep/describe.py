@@ -150,7 +150,7 @@ def _check(path: pathlib.Path, values: dict[str, Any]) -> None:
         sibling_path(path, module_name, "function")
     if isinstance(values["table"], str):
         if sibling_path(path, values["table"], "table").suffix.lower() not in TABLES:
-            raise ValueError(f"'table' in {path} must end with {listing(TABLES)}, but is '{values['table']}'.")
+            raise ValueError(f"'table' in {path} must end with one of {listing(TABLES)}, but is '{values['table']}'.")
         needless = [key for key in ("combine", "seed", "rows") if key in values]
         if needless:
             raise ValueError(f"'{needless[0]}' in {path} must be left out, as the table is a file.")

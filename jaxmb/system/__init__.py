@@ -31,6 +31,7 @@ from .measure import measure as measure
 from .measure import with_rate as with_rate
 from .mode import Mode as Mode
 from .names import Names as Names
+from .names import rows_of as rows_of
 from .sparsity import dense_work as dense_work
 from .sparsity import with_layout as with_layout
 from .sparsity import layout_of as layout_of

@@ -94,6 +94,10 @@ class AbstractJoints(eqx.Module):
     def drivers(self, params: PyTree) -> dict[str, str | None]:
         """By name of each constraint that prescribes a motion, the joint coordinate that it drives; None if it is none."""
 
+    def effort_units(self, params: PyTree) -> dict[str, str]:
+        """By name of a driver the SI unit of its effort; of others it is not known."""
+        return {}
+
     def without_inertia(self, params: PyTree) -> tuple[str, ...] | None:
         """Names of the bodies that may move without having inertia; None where that is not known."""
         return None

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import Check, FunctionOfState, Guard, NonNegative, Number, Whole, contract, default_float
+from ..foundations import Check, FunctionOfState, Guard, Number, Positive, Whole, contract, default_float, is_concrete
 from ..system import LockRow, System
 from .change import Change
 from .context import EventContext, rounding
@@ -39,8 +39,8 @@ class Brake(AbstractEvent):
     def __init__(
         self,
         what: str | Whole | FunctionOfState,
-        sliding: NonNegative,
-        holding: NonNegative | None = None,
+        sliding: Positive,
+        holding: Positive | None = None,
         *,
         at: Number | None = None,
         when: Guard | None = None,
@@ -51,6 +51,11 @@ class Brake(AbstractEvent):
         self.sliding = jnp.asarray(sliding, default_float())
         self.holding = None if holding is None else jnp.asarray(holding, default_float())
         super().__init__(name, at=at, when=when, direction=direction)
+        if is_concrete(self.sliding, self.limit) and self.limit < self.sliding:
+            raise ValueError(
+                f"Argument `holding` of '{name}' must not be below `sliding`, but is {float(self.limit):g} below "
+                f"{float(self.sliding):g}."
+            )
 
     @property
     def limit(self) -> Scalar:

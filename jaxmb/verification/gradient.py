@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import Count, Key, Positive, TextInNotebooks, contract, function_of
+from ..foundations import Count, Key, Positive, TextInNotebooks, calling, contract, function_of
 
 # The first step of differences, relative to the largest number of each array, and by which factor each next one is smaller: so many of them
 # reach from 1e-1 down to 1e-5 of it. Far below, rounding of the function takes over; far above, terms of high order.
@@ -171,7 +171,8 @@ class _Point:
 
         def value_of(xs: Sequence[Array]) -> Array:
             own = dict(zip(self.moving, xs, strict=True))
-            value = fn(jax.tree.unflatten(self.structure, [own.get(k, x) for k, x in enumerate(self.leaves)]))
+            with calling(argument):
+                value = fn(jax.tree.unflatten(self.structure, [own.get(k, x) for k, x in enumerate(self.leaves)]))
             if (
                 isinstance(value, str)
                 or np.shape(value) != ()
