@@ -1,7 +1,7 @@
 """What is wrong reaches the user: results of all outputs, refused times, batches with a bad row, saved states of batches."""
 
 import dataclasses
-import sys
+import importlib
 import warnings
 from types import SimpleNamespace
 
@@ -63,7 +63,7 @@ def test_reactions_tell_what_they_cannot_find():
 
 def test_warnings_name_the_joints_that_share_a_reaction(monkeypatch):
     """What runs that failed say of reactions is doubted by nobody."""
-    wrench = sys.modules["jaxmb.output.wrench"]
+    wrench = importlib.import_module("jaxmb.output.wrench")
     groups = {name: SimpleNamespace(unique=name == "hook") for name in ("left", "hook", "right", "lone")}
     clusters = {"left": ("left", "right"), "right": ("left", "right"), "lone": ()}
     report = SimpleNamespace(groups=groups, cluster_of=clusters.get)

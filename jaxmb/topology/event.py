@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import Check, Guard, Number, as_floats, as_function, as_parameters
+from ..foundations import Check, Guard, Number, as_floats, as_function, as_parameters, calling
 from ..system import LockRow, System
 from .change import Change
 from .context import EventContext
@@ -131,7 +131,13 @@ class AbstractEvent(eqx.Module):
             # A run follows the largest of all guards, which happens at zero: −1 never does, and NaN would spoil the others.
             return -jnp.ones((), context.state.q.dtype)
         state = context.state
-        return self.direction * self.when(state.t, state.q, state.v, context.reaction, context.system.params)
+        with calling("when", f" of event '{self.name}'"):
+            value = jnp.asarray(self.when(state.t, state.q, state.v, context.reaction, context.system.params))
+        if value.shape:
+            raise ValueError(
+                f"Argument `when` of event '{self.name}' must return a number, but returns an array of shape {value.shape}."
+            )
+        return self.direction * value
 
     def able(self, context: EventContext) -> Bool[Array, ""]:
         """Whether it would change anything."""

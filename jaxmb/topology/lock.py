@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PyTree
 
-from ..foundations import FunctionOfState, Guard, Number, Whole, as_function, contract, listing
+from ..foundations import FunctionOfState, Guard, Number, Whole, as_function, calling, contract, default_float, listing
 from ..system import Coordinate, LockRow, System
 from .change import Change
 from .context import EventContext
@@ -78,6 +78,15 @@ def lock_target(what: Target, name: str | None, kind: str) -> tuple[str, Target]
 def lock_row(name: str, what: PyTree, system: System) -> LockRow:
     """The row that holds a coordinate, a joint coordinate or a function."""
     if callable(what):
+        number = jax.ShapeDtypeStruct((), default_float())
+        q = jax.ShapeDtypeStruct((system.nq,), number.dtype)
+        with calling("what", f" of '{name}'"):
+            returned = jax.tree.leaves(jax.eval_shape(what, number, q, system.params))
+        if [x.size for x in returned] != [1]:
+            shapes = listing(x.shape for x in returned)
+            raise ValueError(
+                f"Argument `what` of '{name}' must return a number, but returns an array of shape {shapes}."
+            )
         return LockRow(name, cast(Callable[..., Array], what))
     if isinstance(what, int) and 0 <= what < system.nq:
         return LockRow(name, Coordinate(what))

@@ -147,6 +147,8 @@ def transition(
     formulation = formulation_at(formulation, system, state)
     plan, state, _, _ = plan_events(system, formulation, events, state, state.t)
     impulse = jnp.zeros(system.nv) if impulse is None else jnp.asarray(impulse, default_float())
+    if impulse.shape != (system.nv,):
+        raise ValueError(f"Argument `impulse` must have shape ({system.nv},), but has shape {impulse.shape}.")
     change, check = _transition(plan, state, impulse, method)
     if throw:
         change = enforce(change, (check,))
