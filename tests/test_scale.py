@@ -14,6 +14,8 @@ from systems import driven_cart, fourbar, lagrangian_fourbar, moving_line, pendu
 from units import STRANGERS, UNITS, in_units, replaced, sizes, with_stranger
 
 import jaxmb as jm
+from jaxmb.simulation.step_size import sizes_of_run
+from jaxmb.system import Values
 
 XYA = (True, True, False)
 # System, start, end, and which coordinates and velocities are lengths.
@@ -252,3 +254,15 @@ def test_rows_that_never_change_have_the_sizes_of_what_moves_by_them(unit):
     system = P.Mechanism([wheel], [P.RollingWheel("contact", ("ground", slope), "wheel", radius)]).build()
     scale = jm.assemble(system).scale
     assert np.all((scale.span > 0.1 * unit) & (scale.span < 10 * unit)), scale.span
+
+
+def test_what_rows_do_not_size_has_the_size_of_how_far_it_gets():
+    """Of particles of 1, 4 and 9 kg that of 4 kg rests: it is as far reaching as the others in the metric of M, and that is that of 9 kg by its force."""
+    mass = jnp.diag(jnp.array([1.0, 4.0, 9.0]))
+    system = jm.System(3, mass=lambda t, q, p: mass, force=lambda t, q, v, p: jnp.array([0.0, 0.0, 18.0]))
+    state = jm.as_state(system, [0.0] * 3, [1.0, 0.0, 0.0])
+    scale, by = sizes_of_run(system, state, jnp.array(2.0), Values.of(system, state))
+    # |v| τ, and F τ²/(2 M) = 4; of the second 3 · 4 by √4.
+    np.testing.assert_allclose(by.q, [2.0, 6.0, 4.0], rtol=1e-14)
+    # The quickest from rest, √(v̇/ℓ) = √(2/4), is faster than v/ℓ and than once in the run.
+    np.testing.assert_allclose([scale.rate, *by.v], np.sqrt(0.5) * np.array([1.0, 2.0, 6.0, 4.0]), rtol=1e-14)
