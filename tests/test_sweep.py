@@ -509,6 +509,7 @@ def test_descriptions_say_the_precision(tmp_path):
             ValueError,
         ),
         ({"table": [1.0]}, "`table` must map names to arrays, but is", TypeError),
+        ({"table": dict}, "`table` must map names to arrays, but is", TypeError),
         ({"table": {}}, "`table` must hold columns, and none called 'row', but holds none", ValueError),
         ({"table": {"row": [1.0]}}, "`table` must hold columns, and none called 'row', but holds 'row'", ValueError),
         (

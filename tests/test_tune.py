@@ -400,6 +400,10 @@ class Policy(eqx.Module):
             r"`over` must return a number, but returns shape \(",
         ),
         (
+            lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, over=lambda x: "worst"),
+            "`over` must return a number, but returns a str",
+        ),
+        (
             lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), lambda system, motion: float(motion.q[-1, 0])),
             r"`objective` must compute with `jax.numpy` alone, .*; it raised ConcretizationTypeError",
         ),

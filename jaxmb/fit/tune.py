@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..foundations import (
@@ -212,10 +212,7 @@ def _objective(
     values = jnp.concatenate(each)
     # The chain rule by hand: `over` mixes runs of all groups, whose own slopes are found shot by shot.
     with calling("over"):
-        shape = jax.eval_shape(over, values).shape
-        if shape:
-            raise ValueError(f"Argument `over` must return a number, but returns shape {shape}.")
-        total, weights = jax.value_and_grad(over)(values)
+        total, weights = jax.value_and_grad(lambda values: _number("over", over(values), values.dtype))(values)
     return total, weights @ jnp.concatenate(slopes), values, concatenated(results)
 
 
@@ -232,13 +229,16 @@ def _of_shot(
     system, motion = problem.runs.run(shot, x, nominal_start(shot), problem.forward)
     about = () if shot.about is None else (shot.about,)
     with calling("objective"):
-        value = objective(system, motion, *about)
-    if not isinstance(value, float | int | Array) or jnp.shape(value):
-        returned = f"shape {jnp.shape(value)}" if isinstance(value, Array) else f"a {type(value).__name__}"
-        raise TypeError(f"Argument `objective` must return a number, but returns {returned}.")
-    value = jnp.asarray(value, x.dtype)
+        value = _number("objective", objective(system, motion, *about), x.dtype)
     value = jnp.where(motion.result == RESULTS.successful, value, jnp.nan)
     return value, (value, motion.result)
+
+
+def _number(argument: str, value: object, dtype: DTypeLike) -> Array:
+    if not isinstance(value, float | int | Array) or jnp.shape(value):
+        returned = f"shape {value.shape}" if isinstance(value, Array) else f"a {type(value).__name__}"
+        raise TypeError(f"Argument `{argument}` must return a number, but returns {returned}.")
+    return jnp.asarray(value, dtype)
 
 
 def _repeated(group: Shot, x: Float[Array, " n"]) -> Float[Array, "shots n"]:

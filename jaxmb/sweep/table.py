@@ -22,7 +22,7 @@ def as_table(columns: object) -> Table:
         ValueError: if there is none, one is called "row", holds numbers that are not finite, or has another length.
     """
     items: Any = getattr(columns, "items", None)  # a frame of pandas is no `Mapping`, but has them
-    if items is None or not all(isinstance(name, str) for name, _ in items()):
+    if items is None or isinstance(columns, type) or not all(isinstance(name, str) for name, _ in items()):
         raise TypeError(f"Argument `table` must map names to arrays, but is {columns!r}.")
     by_name = dict(items())
     if not by_name or NUMBER in by_name:
