@@ -26,8 +26,8 @@ Scalar = Float[Array, ""]
 # The angle in rad in the metric of M by which the direction turns in a step that is aimed at.
 AIM = 0.1
 # An event is located to this part of a step. Steps smaller than `LEAST` of the usual one lead nowhere. A limit that is closer to the
-# start than `BESIDE` of a step, or of the input's range, is at the start: assembled poses are exact to less.
-NARROW, LEAST, BESIDE = 1e-12, 1e-7, 1e-9
+# start than `AT_LIMIT` of a step, or of the input's range, is at the start: assembled poses are exact to less.
+NARROW, LEAST, AT_LIMIT = 1e-12, 1e-7, 1e-9
 GOING, CLOSED, LIMIT, STUCK = range(4)
 ENDS = ("unfinished", "closed", "limit", "stuck")
 
@@ -104,7 +104,7 @@ def _follow(path: TracedMechanism, start: CurvePoint, count: int) -> _Walk:
     room = jax.tree.map(lambda x: jnp.zeros((count, *jnp.shape(x)), x.dtype).at[0].set(x), (start, none))
     zero, longest = jnp.zeros_like(path.step), path.longest_step(start)
     ahead = jnp.where(start.rates[0] > 0, path.limits[1] - start.values[0], start.values[0] - path.limits[0])
-    outward = ahead < BESIDE * longest * jnp.abs(start.rates[0])
+    outward = ahead < AT_LIMIT * longest * jnp.abs(start.rates[0])
     status = jnp.where(outward, LIMIT, GOING)
     begun = _Walk(start, longest, zero, zero + jnp.inf, (start, none), jnp.array(0), status, *room)
     return lax.while_loop(lambda w: (w.status == GOING) & (w.count < count - 1), step, begun)
@@ -268,7 +268,7 @@ def _event(curve: MotionCurve, kind: str, name: str, index: int, path: TracedMec
 def _limits(path: TracedMechanism, state: State) -> Float[Array, "2"]:
     """The limits of the input (2,), with the start between them or, but for rounding, at one of them."""
     value, (low, high) = float(path.read(state.q)[0]), np.asarray(path.limits)
-    slack = BESIDE * max(abs(value), high - low if np.isfinite(high - low) else 0)
+    slack = AT_LIMIT * max(abs(value), high - low if np.isfinite(high - low) else 0)
     if not low - slack <= value <= high + slack or low == high:
         raise ValueError(
             f"Argument `between` must hold the least and the largest value of the input, with that of the start, {value:.6g}, between "

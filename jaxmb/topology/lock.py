@@ -81,7 +81,7 @@ def lock_row(name: str, what: PyTree, system: System) -> LockRow:
         number = jax.ShapeDtypeStruct((), default_float())
         q = jax.ShapeDtypeStruct((system.nq,), number.dtype)
         with calling("what", f" of '{name}'"):
-            returned = jax.tree.leaves(jax.eval_shape(what, number, q, system.params))
+            returned = jax.tree.leaves(jax.eval_shape(lambda t, q: what(t, q, system.params), number, q))
         if [x.size for x in returned] != [1]:
             shapes = listing(x.shape for x in returned)
             raise ValueError(
