@@ -1524,35 +1524,42 @@ def test_recorded_inputs_are_part_of_compiled_steps(hold):
 # Whole runs
 
 
-def toy_run(taped):
-    """y' = −x y by Heun's method; each lane ends after steps of its own number, of which every fourth is not accepted."""
+def toy_run(taped, guarded):
+    """y' = −x y by Heun's method; each lane ends after steps of its own number, of which every fourth is not accepted, or by a guard."""
     t, y, x = shaped(), shaped(2), shaped(3)
     count = shaped(dtype=jnp.int64)
     stage = Program.of(lambda t, y, a: [-a * y, t > 1e9], t, y, t)
     end = Program.of(lambda t, y, x, a: [-a * y, x + t, jnp.sum(y) > 1e9], t, y, x, t)
 
-    def attempt(t0, t1, y0, f0, x, n, raw, slopes, near, after, doubtful, a, most):
+    def attempt(t0, t1, y0, f0, x, n, raw, slopes, near, after, doubtful, too_long, a, most):
         n = n + 1
-        accepted = jnp.remainder(n, 4) != 0
+        accepted = (jnp.remainder(n, 4) != 0) & ~too_long
         chosen = lambda new, old: jnp.where(accepted, new, old)
-        h = t1 - t0
+        h = (t1 - t0) * jnp.where(too_long, 0.75, 1)
         begin = chosen(t1, t0)
         out = begin, begin + h, chosen(raw, y0), chosen(slopes[-1] / h, f0), chosen(after, x), n
         return [*out, accepted, n < most, raw - y0]
 
     step = StepProgram(stage, end, ((0.0, 0.0), (1.0, 0.0), (0.5, 0.5)), (0.0, 1.0, 1.0), False)
-    judge = Program.of(attempt, t, t, y, y, x, count, *step.results, t, t, exact=True)
+    judge = Program.of(attempt, t, t, y, y, x, count, *step.results, shaped(dtype=jnp.bool_), t, t, exact=True)
     read = Program.of(
         lambda t, t0, t1, y0, y1, k, shift: [y0 + (t - t0) / (t1 - t0) * shift], t, t, t, y, y, step.slopes, y
     )
-    return RunProgram(step.stage, step.end, step.a, step.c, step.knows_start, None, judge, read, 5, 40 if taped else 0)
+
+    def guard(t, y, a, most):
+        value = jnp.cos(40 * t + 10 * y[0])
+        return [value > 0.9, (value > 0.9) & (most < 30)]
+
+    guard = Program.of(guard, t, y, t, t) if guarded else None
+    parts = step.stage, step.end, step.a, step.c, step.knows_start, None, judge, read, guard
+    return RunProgram(*parts, 4, 5, 40 if taped else 0)
 
 
-@pytest.mark.parametrize("lanes", [1, 5, 37])
-@pytest.mark.parametrize("taped", [False, True])
-def test_whole_runs_equal_their_definition(lanes, taped):
+@pytest.mark.parametrize("lanes", [1, 37])
+@pytest.mark.parametrize("taped, guarded", [(False, True), (True, False), (True, True)])
+def test_whole_runs_equal_their_definition(lanes, taped, guarded):
     """Also where lanes take several runs one after the other, of very different lengths, in the order that they are given."""
-    run, rng = toy_run(taped), np.random.default_rng(2)
+    run, rng = toy_run(taped, guarded), np.random.default_rng(2)
     most = jnp.asarray(rng.integers(1, 38, lanes), float)
     start = (
         jnp.zeros(lanes),
@@ -1566,14 +1573,23 @@ def test_whole_runs_equal_their_definition(lanes, taped):
     axes = (*(0 for _ in start), None, 0, 0)
     found = jax.jit(jax.vmap(lambda *x: run(*x), axes))(*start, times, a, most)
     expected = jax.jit(jax.vmap(run.fn, axes))(*start, times, a, most)
-    assert found[5].tolist() == most.tolist()
+    assert guarded or found[5].tolist() == most.tolist()
+    if guarded and lanes > 1:
+        ended = np.asarray(found[7])
+        assert 5 < ended.sum() < lanes
+        value = lambda t, y: np.cos(40 * t + 10 * y[:, 0])
+        above, begun = value(found[0], found[2]), ended & (most < 30) & (value(0.0, start[2]) <= 0.9)
+        np.testing.assert_allclose(above[begun], 0.9, atol=1e-12)
+        assert (above[ended] > 0.9 - 1e-12).all()
     if taped:
         # Unused states of the tape, and when a step from its last one ended, may be anything.
         *found, ts, ys, ends = found
-        *expected, ts_too, ys_too, _ = expected
+        *expected, ts_too, ys_too, ends_too = expected
         begun, later = jnp.isfinite(ts)[..., None], ts[:, 1:]
-        found += [ts, jnp.where(begun, ys, 0), jnp.where(jnp.isfinite(later), ends[:, :-1], jnp.inf)]
-        expected += [ts_too, jnp.where(begun, ys_too, 0), later]
+        until = lambda ends: jnp.where(jnp.isfinite(later), ends[:, :-1], jnp.inf)
+        found += [ts, jnp.where(begun, ys, 0), until(ends)]
+        # A guard ends a run within its last step.
+        expected += [ts_too, jnp.where(begun, ys_too, 0), until(ends_too) if guarded else later]
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-13, atol=1e-13)
 

@@ -21,13 +21,19 @@ class RunProgram(RungeKuttaProgram):
     The carry begins with t₀, t₁, y₀, f₀, x of the step that is tried next, as of `StepProgram`. States at times that were not reached, and
     unused times of the tape, are infinite; unused states and ends of the tape hold anything.
 
+    A run with a guard ends where that holds first, if it does at the end of a step: t₀ and y₀ of the carry, and of the tape, are read off the
+    interpolation there. Results, behind those at the times, are then whether it has done so, and y at the end of its last step.
+
     Attributes:
         stage, end, a, c: see `StepProgram`.
         knows_start: likewise.
         start: (t, y, parameters) ↦ y: where a step starts that comes after one that has ended there; None if it is the same.
-        attempt: (carry, results of the step, parameters, more of them) ↦ (carry, whether the step is accepted, whether there is
-            another one, what the interpolation needs besides): what becomes of a step.
+        attempt: (carry, results of the step, whether it is too long, parameters, more of them) ↦ (carry, whether the step is
+            accepted, whether there is another one, what the interpolation needs besides): what becomes of a step.
         between: (t, t₀, t₁, y₀, y₁, k, what it needs besides) ↦ y: the interpolation of a step.
+        guard: (t, y, parameters, more of them) ↦ (whether it holds, whether it began to hold between its last time and this one), at
+            the ends of some parts of a step; a step within which it begins and ceases to hold is too long. None if there is none.
+        parts: how many parts these are.
         times: how many times there are.
         taped: how many accepted states are kept, the first one included, and when the steps from them have ended; none if zero.
     """
@@ -36,6 +42,8 @@ class RunProgram(RungeKuttaProgram):
     start: Program | None
     attempt: Program
     between: Program
+    guard: Program | None
+    parts: int
     times: int
     taped: int
 
@@ -57,7 +65,7 @@ class RunProgram(RungeKuttaProgram):
     @property
     def fixed(self) -> tuple[Shaped, ...]:
         """Shapes and types of the parameters."""
-        return self.attempt.operands[len(self.carry) + len(self.step.results) :]
+        return self.attempt.operands[len(self.carry) + len(self.step.results) + 1 :]
 
     @property
     def own(self) -> int:
@@ -74,28 +82,20 @@ class RunProgram(RungeKuttaProgram):
         """Shapes and types of what it returns."""
         n, number = self.state.shape[0], self.number
         tape = (number(self.taped), number(self.taped, n), number(self.taped)) if self.taped else ()
-        return (*self.carry, number(self.times, n), *tape)
+        end = () if self.guard is None else (Shaped((), jnp.bool_), self.state)
+        return (*self.carry, number(self.times, n), *end, *tape)
 
     @property
     def by_steps(self) -> Callable[..., list[Array]]:
         """What it does, by programs of each step in a loop of XLA: with derivatives by the times, too."""
-        return functools.partial(self._run, self.step, self.start, self.attempt, self.between)
+        return functools.partial(self._run, lambda program: program, self.step)
 
     def definition(self, call: Call, *operands: Array) -> list[Array]:
         """What it does, by the functions that `call` makes of scalar programs."""
-        step = functools.partial(self.step.advance, call)
-        start = None if self.start is None else call(self.start)
-        return self._run(step, start, call(self.attempt), call(self.between), *operands)
+        return self._run(call, functools.partial(self.step.advance, call), *operands)
 
-    def _run(
-        self,
-        step: Callable[..., list[Array]],
-        start: Callable[..., list[Array]] | None,
-        judge: Callable[..., list[Array]],
-        between: Callable[..., list[Array]],
-        *operands: Array,
-    ) -> list[Array]:
-        count = len(self.carry)
+    def _run(self, call: Call, step: Callable[..., list[Array]], *operands: Array) -> list[Array]:
+        judge, between, count = call(self.attempt), call(self.between), len(self.carry)
         first_carry, times, fixed = operands[:count], operands[count], operands[count + 1 :]
         own, n = len(self.step.operands) - 5, self.state.shape[0]
 
@@ -104,22 +104,32 @@ class RunProgram(RungeKuttaProgram):
             return with_row(tape[0], k, carry[0], where), with_row(tape[1], k, carry[2], where), tape[2]
 
         def attempt(state: PyTree) -> Any:
-            _, carry, index, due, ys, rows, tape = state
+            _, carry, index, due, ys, end, rows, tape = state
             if self.taped:
                 # Recorded at the first attempt, accepted or not: the tape begins with where the run does.
                 tape = record(tape, rows, carry, rows == 0)  # the start
                 rows = jnp.maximum(rows, 1)
-            if start is not None:
+            if self.start is not None:
                 # A rejected attempt leaves the state as it is after this.
-                carry = (*carry[:2], *start(carry[0], carry[2], *fixed[:own]), *carry[3:])
-            raw, slopes, doubtful, *more = step(*carry[:5], *fixed[:own])
-            verdict = judge(*carry, raw, slopes, doubtful, *more, *fixed)
-            new, (accepted, proceed, *extra) = tuple(verdict[:count]), verdict[count:]
+                carry = (*carry[:2], *call(self.start)(carry[0], carry[2], *fixed[:own]), *carry[3:])
+            raw, slopes, *more = step(*carry[:5], *fixed[:own])
+            verdict = lambda too_long: judge(*carry, raw, slopes, *more, jnp.array(too_long), *fixed)
+            judged = verdict(False)
+            at = lambda t: between(t, *carry[:3], raw, slopes, *judged[count + 2 :])[0]
+            if self.guard is not None:
+                guard = call(self.guard)
+                value = lambda t: guard(*lax.stop_gradient((t, at(t), *fixed)))
+                too_long, holds, located = self._guarded(value, *carry[:2])
+                judged = lax.cond(too_long, lambda: verdict(True), lambda: judged)
+                end = judged[count] & holds, judged[2]
+                t = jnp.where(end[0], located(end[0]), carry[1])
+                judged = [jnp.where(end[0], t, judged[0]), judged[1], jnp.where(end[0], at(t), judged[2]), *judged[3:]]
+                judged[count + 1] &= ~end[0]
+            new, (accepted, proceed) = tuple(judged[:count]), judged[count : count + 2]
 
             def save(saved: PyTree) -> Any:
                 index, due, ys = saved
-                y = between(due, *carry[:3], raw, slopes, *extra)[0]
-                return index + 1, time_at(times, index + 1), ys.at[index].set(y)
+                return index + 1, time_at(times, index + 1), ys.at[index].set(at(due))
 
             # `carry` is that before the verdict: its t₁ is the end of the step just made, and only an accepted one has saved states.
             late = lambda saved: accepted & (saved[1] <= carry[1])
@@ -129,7 +139,7 @@ class RunProgram(RungeKuttaProgram):
                 ts, ys_of_tape, ends = record(tape, rows, new, accepted)
                 # The next step begins later than this one ends where a jump of the vector field lies between.
                 tape = ts, ys_of_tape, with_row(ends, rows - 1, carry[1], accepted)
-            return proceed, new, index, due, ys, rows + accepted, tape
+            return proceed, new, index, due, ys, end, rows + accepted, tape
 
         first = jnp.array(0)
         ys = jnp.full((self.times, n), jnp.inf, self.dtype)
@@ -137,7 +147,30 @@ class RunProgram(RungeKuttaProgram):
         # Its times are, so that unused ones sort behind all others.
         room = lambda *shape: lax.empty((self.taped, *shape), self.dtype)
         tape = (jnp.full(self.taped, jnp.inf, self.dtype), room(n), room()) if self.taped else ()
-        begin = (jnp.array(True), tuple(first_carry), first, time_at(times, first), ys, first, tape)
+        end = () if self.guard is None else (jnp.array(False), first_carry[2])
+        begin = (jnp.array(True), tuple(first_carry), first, time_at(times, first), ys, end, first, tape)
         # At least one attempt is made: the caller takes the start for the end where a run has no duration.
-        _, carry, _, _, ys, _, tape = lax.while_loop(lambda c: c[0], attempt, begin)
-        return [*carry, ys, *tape]
+        _, carry, _, _, ys, end, _, tape = lax.while_loop(lambda c: c[0], attempt, begin)
+        return [*carry, ys, *end, *tape]
+
+    def _guarded(
+        self, guard: Callable[[Array], list[Array]], t0: Array, t1: Array
+    ) -> tuple[Array, Array, Callable[[Array], Array]]:
+        """Whether a step is too long, whether the guard holds at its end, and since when it does, where that is asked for."""
+        within = (guard(t0 + k / self.parts * (t1 - t0))[0] for k in range(1, self.parts))
+        holds, began = guard(t1)
+        above = jnp.stack([*within, holds])
+        resolution = jnp.finfo(self.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
+
+        def halved(bracket: tuple[Array, Array]) -> tuple[Array, Array]:
+            lower, upper = bracket
+            t = lower + 0.5 * (upper - lower)
+            began = guard(t)[1]
+            return jnp.where(began, lower, t), jnp.where(began, t, upper)
+
+        def located(occurred: Array) -> Array:
+            # Bisection, as a guard may have kinks and jumps, and must hold at the time that is found; of one that did not begin it is the end.
+            bracket = lax.stop_gradient((jnp.where(occurred & began, t0, t1), t1))
+            return lax.while_loop(lambda x: x[1] - x[0] > resolution, halved, bracket)[1]
+
+        return jnp.any(above[:-1] & ~above[1:]), holds, located

@@ -14,7 +14,7 @@ from ..deferral import with_fallback
 from ..foundations import Blank, both_ways, shapes_of
 from ..lanes import of_some
 from .compiled_adjoint import compiled_run_adjoint
-from .engine import adjoint_of, with_layout
+from .engine import adjoint_of, compiled_step_of, with_layout
 from .integration import solve
 from .method import Method
 from .phase import Phase, PhaseInputs, Tape
@@ -30,57 +30,69 @@ TWICE = (
 )
 
 
-def integrate(inputs: PhaseInputs, method: Method, event: dfx.Event | None = None, dense: bool = False) -> Phase:
-    """The motion from t₀ to t₁, or to an event, saved at times in between."""
+def integrate(
+    inputs: PhaseInputs, method: Method, event: dfx.Event | None = None, dense: bool = False, one_of_many: bool = False
+) -> Phase:
+    """The motion from t₀ to t₁, or to an event, saved at times in between.
+
+    Of `one_of_many` in a loop the tape is made anew on the way back, if compiled code makes it: the loop would keep them all, each with room
+    for the largest number of steps.
+    """
     inputs = dataclasses.replace(inputs, field=with_layout(method, inputs.field, inputs.y0))
     if method.adjoint is not None:
         return solve(inputs, method, event, dense)[0]
     # Nothing that a solver or a guard holds may be perturbed.
     detached = lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x
     blank, arrays = Blank.of((inputs, *jax.tree.map(detached, (method, event)), dense))
-    return _motion(arrays, blank)
+    # A tape has the slopes of an explicit method only at its states, and a size.
+    taped = is_explicit(method.solver.solver) and method.max_steps is not None and not dense
+    compiled = inputs.field.regular_only is not None and compiled_step_of(method, inputs.field, inputs.y0) is not None
+    return _motion(arrays, blank, taped, not (one_of_many and compiled))
 
 
 @eqx.filter_custom_jvp
-def _motion(arrays: list[Array], blank: Blank) -> Phase:
+def _motion(arrays: list[Array], blank: Blank, taped: bool, residual: bool) -> Phase:
     return solve(*blank.filled(arrays))[0]
 
 
 @eqx.filter_custom_jvp
-def _with_tape(arrays: list[Array], blank: Blank) -> tuple[Phase, Any]:
+def _with_tape(arrays: list[Array], blank: Blank, taped: bool) -> tuple[Phase, Any]:
     """The motion, and for the way back its tape, the time that was reached, the rows in use at the end, and whether they always were."""
-    inputs, method, event, dense = blank.filled(arrays)
-    # A tape has the slopes of an explicit method only at its states, and a size.
-    by_tape = is_explicit(method.solver.solver) and method.max_steps is not None and not dense
-    phase, tape = solve(inputs, method, event, dense, by_tape)
+    phase, tape = solve(*blank.filled(arrays), tape=taped)
     accepted = phase.accepted
-    taped = (tape, phase.t, accepted.rows.in_use, accepted.steady) if by_tape else None
-    return phase, jax.tree.map(lambda x: lax.stop_gradient(jnp.asarray(x)), taped)
+    record = (tape, phase.t, accepted.rows.in_use, accepted.steady) if taped else None
+    return phase, jax.tree.map(lambda x: lax.stop_gradient(jnp.asarray(x)), record)
 
 
-def _with_derivative(primals: PyTree, tangents: PyTree) -> tuple[tuple[Phase, Any], tuple[Any, Any]]:
-    (arrays, blank), (dots, _) = primals, tangents
-    phase, taped = _with_tape(arrays, blank)
-    tape_blank, tape_arrays = Blank.of(taped)
+def _with_derivative(
+    arrays: list[Array], blank: Blank, taped: bool, residual: bool, dots: PyTree
+) -> tuple[tuple[Phase, Any], tuple[Any, Any]]:
+    """The motion and what `_with_tape` returns besides if that is a residual, and their derivatives."""
+    phase, record = _with_tape(arrays, blank, taped and residual)
+    tape_blank, tape_arrays = Blank.of(record)
     moving = tuple(k for k, dot in enumerate(dots) if dot is not None)
     derivative = _Derivative(blank, len(arrays), moving, tape_blank)
-    reverse = derivative.by_checkpoints if taped is None else derivative.by_tape
+    reverse = derivative.by_tape if taped else derivative.by_checkpoints
     results, structure = jax.tree.flatten(_differentiable(phase))
     dots = both_ways(
         derivative.forward, reverse, [*arrays, *tape_arrays], [dots[k] for k in moving], shapes_of(results), TWICE
     )
-    none, moves = jax.tree.map(lambda _: None, (phase, taped)), jax.tree.unflatten(structure, dots)
+    none, moves = jax.tree.map(lambda _: None, (phase, record)), jax.tree.unflatten(structure, dots)
     differentiable = lambda both: (both[0].ys, both[0].y, both[0].interpolation)
-    return (phase, taped), eqx.tree_at(differentiable, none, moves, is_leaf=lambda x: x is None)
+    return (phase, record), eqx.tree_at(differentiable, none, moves, is_leaf=lambda x: x is None)
 
 
-# In higher orders the motion that belongs to a derivative has this derivative too.
-_with_tape.def_jvp(_with_derivative)
+@_with_tape.def_jvp
+def _of_higher_order(primals: PyTree, tangents: PyTree) -> tuple[tuple[Phase, Any], tuple[Any, Any]]:
+    """The motion that belongs to a derivative has that derivative too."""
+    (arrays, blank, taped), (dots, *_) = primals, tangents
+    return _with_derivative(arrays, blank, taped, True, dots)
 
 
 @_motion.def_jvp
 def _motion_and_derivative(primals: PyTree, tangents: PyTree) -> tuple[Phase, Any]:
-    (phase, _), (dots, _) = _with_derivative(primals, tangents)
+    (arrays, blank, taped, residual), (dots, *_) = primals, tangents
+    (phase, _), (dots, _) = _with_derivative(arrays, blank, taped, residual, dots)
     return phase, dots
 
 
@@ -101,7 +113,7 @@ class _Derivative:
         blank: inputs, method, event and whether the motion is dense, without their arrays.
         count: how many these are.
         moving: which of them move.
-        tape: the tape, the time that was reached, the rows in use at the end, and whether they always were, without their arrays.
+        tape: what `_with_tape` has returned besides the motion, without its arrays; None if it is made anew on the way back.
     """
 
     blank: Blank
@@ -138,6 +150,8 @@ class _Derivative:
         moves = jax.tree.map(lambda x: x is _MOVES, marks, is_leaf=lambda x: x is None)
         saved_bar, end_bar = map(inputs.y0.like, bars)
         taped = self.tape.filled(residuals[self.count :])
+        if taped is None:
+            taped = _with_tape(residuals[: self.count], self.blank, True)[1]
         field_bar, *others = _backward(inputs, method, moves.field, taped, saved_bar, end_bar)
         own = moves.t0, moves.t1, moves.y0.packed, moves.ts
         return [*jax.tree.leaves(field_bar), *(bar for bar, moves in zip(others, own, strict=True) if moves)]

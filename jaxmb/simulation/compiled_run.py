@@ -20,8 +20,10 @@ from ..foundations import Blank, shapes_of
 from ..kinematics import Rows
 from ..lanes import NotScalarError, Program, Shaped, latest
 from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
-from .compiled_step import StepResult, specialised
+from .compiled_step import LARGEST_PROGRAM, StepResult, specialised
 from .engine import compiled_step_of
+from .guard import LEAVING, SAMPLES_PER_STEP, Guard
+from .judgement import may_be_rejected
 from .method import Method
 from .phase import Phase, PhaseInputs, Tape
 from .solver import ConstrainedSolver, regular_derivative
@@ -64,11 +66,12 @@ class Carry(eqx.Module):
 
 
 class _RunSettings(eqx.Module):
-    """The settings of a run: its step size controller, its end, and whether its rows are certainly independent."""
+    """The settings of a run: its step size controller, its end, a guard by which it ends sooner, and whether its rows are certainly independent."""
 
     controller: dfx.AbstractStepSizeController
     until: Scalar
     snap_time: Scalar  # a step that would end later ends with the run
+    guard: Guard | None
     certified: Bool[Array, ""]
 
 
@@ -89,12 +92,15 @@ class _RunKind:
         return StateVector(packed, self.nq, self.nv)
 
 
-def compiled_run(inputs: PhaseInputs, method: Method, tape: bool) -> tuple[Phase, Tape | None] | None:
+def compiled_run(
+    inputs: PhaseInputs, method: Method, guard: Guard | None, tape: bool
+) -> tuple[Phase, Tape | None] | None:
     """The motion by regular steps only, to its end or to the first step that is none, and the tape; None if it cannot be made as a whole.
 
     Args:
         inputs: of the motion, with the rows that are in use.
         method: how it is integrated.
+        guard: by which it ends sooner.
         tape: whether accepted states are kept.
     """
     field, t0, t1, y0, solver = inputs.field, inputs.t0, inputs.t1, inputs.y0, method.solver
@@ -107,7 +113,7 @@ def compiled_run(inputs: PhaseInputs, method: Method, tape: bool) -> tuple[Phase
     # Without derivatives: those of the first slope are found where they are needed, see `_run_tangent`.
     at_start = lax.stop_gradient((t0, t1, y0, (dataclasses.replace(field, step=step), in_use)))
     start = solver.init(None, *at_start)
-    carry, settings = _at_start(inputs, method, start)
+    carry, settings = _at_start(inputs, method, start, guard)
     # Numbers are operands and the rest is part of the program's key: other tolerances or times compile nothing anew.
     problem, numbers = Blank.of((dataclasses.replace(field, regular_only=None), settings))
     solver_blank, own_numbers = Blank.of(solver)
@@ -127,14 +133,20 @@ def compiled_run(inputs: PhaseInputs, method: Method, tape: bool) -> tuple[Phase
         lambda a, b: jnp.where(moves, a, b), jax.tree.unflatten(structure, results[: len(leaves)]), carry
     )
     ys, *rest = results[len(leaves) :]
+    result, end = carry.result, carry.y0
+    if guard is not None:
+        ended, end, *rest = rest
+        occurred: PyTree = dfx.RESULTS.event_occurred
+        result = dfx.RESULTS.where(moves & ended, occurred, result)
+        end = jnp.where(moves, end, y0.packed)
     # The program ends at the largest number of steps without a word: a result of its own is made here.
-    unfinished = (carry.t0 < t1) & (carry.result == dfx.RESULTS.successful)
+    unfinished = (carry.t0 < t1) & (result == dfx.RESULTS.successful)
     too_many: PyTree = dfx.RESULTS.max_steps_reached
     phase = Phase(
         ys=kind.flow(jnp.where(moves, ys, y0.packed)),
         t=carry.t0,
         y=kind.flow(carry.y0),
-        result=dfx.RESULTS.where(unfinished, too_many, carry.result),
+        result=dfx.RESULTS.where(unfinished, too_many, result),
         stats=dict(
             num_steps=carry.steps, num_accepted_steps=carry.accepted, num_rejected_steps=carry.steps - carry.accepted
         ),
@@ -145,10 +157,10 @@ def compiled_run(inputs: PhaseInputs, method: Method, tape: bool) -> tuple[Phase
         return phase, None
     ts, ys_of_tape, ends = rest
     # A failed last step counts as accepted, since its error estimate is zero; as a step it is none.
-    return phase, Tape(ts, kind.flow(ys_of_tape), carry.accepted - carry.failed, ends, phase.y)
+    return phase, Tape(ts, kind.flow(ys_of_tape), carry.accepted - carry.failed, ends, kind.flow(end))
 
 
-def _at_start(inputs: PhaseInputs, method: Method, start: Accepted) -> tuple[Carry, _RunSettings]:
+def _at_start(inputs: PhaseInputs, method: Method, start: Accepted, guard: Guard | None) -> tuple[Carry, _RunSettings]:
     """What a run carries from attempt to attempt before the first, and its settings."""
     field, t0, t1, y0 = inputs.field, inputs.t0, inputs.t1, inputs.y0
     controller, solver = method.controller, method.solver
@@ -173,7 +185,8 @@ def _at_start(inputs: PhaseInputs, method: Method, start: Accepted) -> tuple[Car
     )
     # As in Diffrax's loop: else the last step could be one of rounding's length.
     snap_time = t1 - SLIVER * (t1 - eqxi.prevbefore(t1))
-    return jax.tree.map(jnp.asarray, carry), _RunSettings(controller, t1, snap_time, start.certified)
+    settings = _RunSettings(controller, t1, snap_time, lax.stop_gradient(guard), start.certified)
+    return jax.tree.map(jnp.asarray, carry), settings
 
 
 @eqx.filter_custom_jvp
@@ -238,14 +251,17 @@ def _by_tape(
     # A last step that has failed counts as accepted, since its error estimate is zero, and is none.
     steps = jnp.maximum(carry.accepted - carry.failed, 1).astype(jnp.int32)
     y0_dot = jnp.zeros_like(operands[2]) if dots[2] is None else dots[2]
-    operands_of_tangent = *results[-3:], steps, operands[count], y0_dot, *operands[count + 1 : last]
+    times = operands[count]
+    if program.guard is not None:
+        # The end may lie within the last step: it is read off the interpolation, like a saved state.
+        times = jnp.append(jnp.minimum(times, carry.t0), carry.t0)
+    operands_of_tangent = *results[-3:], steps, times, y0_dot, *operands[count + 1 : last]
     moving = (dot for dot in dots[first:last] if dot is not None)
-    ys_dot, end_dot = (
-        # A run that has failed has no derivative; that of its accepted steps would pass for one.
-        jnp.where(carry.failed, jnp.nan, x)
-        for x in tangent(*operands_of_tangent, *moving)
-    )
-    return results, {2: end_dot, count: ys_dot}
+    ys_dot, end_dot = tangent(*operands_of_tangent, *moving)
+    if program.guard is not None:
+        ys_dot, end_dot = ys_dot[:-1], jnp.where(results[count + 1], ys_dot[-1], end_dot)
+    # A run that has failed has no derivative; that of its accepted steps would pass for one.
+    return results, {k: jnp.where(carry.failed, jnp.nan, x) for k, x in ((2, end_dot), (count, ys_dot))}
 
 
 @_by_tape.def_jvp
@@ -272,7 +288,7 @@ def _tangent_program(run: RunProgram, parts: tuple[Program, ...], replaced: int)
         c=run.c,
         between=run.between,
         replaced=replaced,
-        times=run.times,
+        times=run.times + (run.guard is not None),
         taped=run.taped,
         reuses=run.knows_start,
     )
@@ -298,15 +314,20 @@ def _program(step: StepProgram, sample: Program | None, kind: _RunKind, times: i
     """The program of a run, None if something about it is no scalar program."""
     count, n, dtype = len(kind.leaves), step.state.shape, step.dtype
     solver: ConstrainedSolver = kind.solver.filled(())
-    first = count + len(step.results)  # of the parameters, behind what is carried and the results of the step
+    first = count + len(step.results)  # behind what is carried and the results of the step
 
     def attempt(*operands: Array) -> list[Array]:
         carry: Carry = jax.tree.unflatten(kind.structure, operands[:count])
-        results, in_use = operands[count:first], operands[first]
-        field, settings = kind.problem.filled(operands[first + 1 :])
-        judged = _judge_attempt(carry, results, in_use, solver, specialised(field), settings, kind)
+        results, too_long, in_use = operands[count:first], *operands[first : first + 2]
+        field, settings = kind.problem.filled(operands[first + 2 :])
+        judged = _judge_attempt(carry, results, too_long, in_use, solver, specialised(field), settings, kind)
         following, accepted, proceed, shift = judged
         return [*jax.tree.leaves(following), accepted, proceed, shift]
+
+    def guard(t: Array, y: Array, in_use: Array, *numbers: Array) -> list[Array]:
+        field, settings = kind.problem.filled(numbers)
+        value = settings.guard.value(specialised(field), t, kind.flow(y), in_use)
+        return [value > 0, (value > 0) & (value < LEAVING)]
 
     def between(t: Array, t0: Array, t1: Array, y0: Array, y1: Array, k: Array, shift: Array) -> list[Array]:
         return [Interpolant(*map(kind.flow, (k, y0, y1, shift))).at(solver.interpolation_cls, t0, t1, t).packed]
@@ -315,8 +336,11 @@ def _program(step: StepProgram, sample: Program | None, kind: _RunKind, times: i
     t, y = Shaped((), dtype), Shaped(n, dtype)
     try:
         # Exact: what is not finite must stay so through products with zero, else a broken step would pass.
-        judge = Program.of(attempt, *kind.leaves, *step.results, in_use, *kind.numbers, exact=True)
+        no = Shaped((), jnp.bool_)
+        judge = Program.of(attempt, *kind.leaves, *step.results, no, in_use, *kind.numbers, exact=True)
         read = Program.of(between, t, t, t, y, y, step.slopes, y)
+        guarded = kind.problem.filled(kind.numbers)[1].guard is not None
+        guards = Program.of(guard, t, y, in_use, *kind.numbers, largest=LARGEST_PROGRAM) if guarded else None
     except NotScalarError:
         return None
     taped = kind.max_steps + 1 if tape else 0
@@ -329,6 +353,8 @@ def _program(step: StepProgram, sample: Program | None, kind: _RunKind, times: i
         start=sample,
         attempt=judge,
         between=read,
+        guard=guards,
+        parts=SAMPLES_PER_STEP,
         times=times,
         taped=taped,
     )
@@ -337,6 +363,7 @@ def _program(step: StepProgram, sample: Program | None, kind: _RunKind, times: i
 def _judge_attempt(
     carry: Carry,
     results: Sequence[Array],
+    too_long: Array,
     in_use: Array,
     solver: ConstrainedSolver,
     field: VectorField,
@@ -353,8 +380,9 @@ def _judge_attempt(
     y1, error, dense, after, result = solver.judged(
         step, StepStart(field=field, t0=carry.t0, t1=carry.t1, y0=y0, before=before, jumped=carry.jumped)
     )
+    rejected = too_long & may_be_rejected(result, carry.t0, carry.t1)
     # As in Diffrax's loop: NaN compares as false with any tolerance, and must reject the step.
-    error = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), error)
+    error = jax.tree.map(lambda x: jnp.where(jnp.isnan(x) | rejected, jnp.inf, x), error)
     order = solver.error_order(dfx.ODETerm(regular_derivative))
     accept, begin, end, jumped, state, controller_result = settings.controller.adapt_step_size(
         carry.t0, carry.t1, y0, y1, None, error, order, carry.controller

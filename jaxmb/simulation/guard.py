@@ -10,9 +10,10 @@ import optimistix as optx
 from jax import lax
 from jaxtyping import Array, Bool, PyTree
 
-from ..system import Mode, Scale
+from ..system import Mode
 from ..topology import Plan
 from .state_vector import StateVector
+from .vector_field import VectorField
 
 # The value of `Guard` where an event that waits has left zero.
 LEAVING = float("inf")
@@ -31,22 +32,25 @@ class Guard(eqx.Module):
     with the step. Until `since` none is above zero: what is there when the motion begins, and does not act, leaves zero.
     """
 
-    plan: Plan
+    plan: Plan  # without its system: the vector field has that in this mode
     mode: Mode
-    scale: Scale
     since: Array
 
     def __call__(self, t: Array, y: StateVector, args: PyTree, **_: object) -> Any:
         """The value of the guard at a time and state, as Diffrax asks for it."""
-        field, _ = args
-        values, leaving = self.plan.guards_in_run(self.mode, t, y.q, y.v, self.scale, field.inputs(t, y))
+        # A derivative of one by time and of zero by all else: so the time that Diffrax finds has none. `Run._locate` gives it its own,
+        # of the motion and not of the interpolation.
+        return lax.stop_gradient(self.value(args[0], t, y)) + (t - lax.stop_gradient(t))
+
+    def value(self, field: VectorField, t: Array, y: StateVector, in_use: Bool[Array, " m"] | None = None) -> Any:
+        """The value at a time and state, by the rows in use if they are known."""
+        u = field.inputs(t, y, in_use)
+        values, leaving = self.plan.guards_in_run(field.system, self.mode, field.state(t, y), u, in_use)
         largest = jnp.max(values)
         largest = jnp.where(t > self.since, largest, jnp.minimum(largest, 0))
         if any(self.plan.waits):
             largest = jnp.where(leaving & (t > self.since) & ~(largest > 0), LEAVING, largest)
-        # A derivative of one by time and of zero by all else: so the time that Diffrax finds has none. `Run._locate` gives it its own,
-        # of the motion and not of the interpolation.
-        return lax.stop_gradient(largest) + (t - lax.stop_gradient(t))
+        return largest
 
 
 def passed_over(

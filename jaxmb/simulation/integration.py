@@ -27,7 +27,11 @@ def solve(
     code, Diffrax's loop makes it.
     """
     field, options = inputs.field, (method, event, dense, tape)
-    motion = None if field.regular_only is None else compiled_run(inputs, method, tape)
+    motion = (
+        None
+        if field.regular_only is None
+        else compiled_run(inputs, method, None if event is None else event.cond_fn, tape)
+    )
     if motion is None:
         motion = _by_diffrax(inputs, *options)
     if field.regular_only is None:

@@ -95,6 +95,12 @@ def shortest_step(t0: Array, t1: Array) -> Array:
     return 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
 
 
+def may_be_rejected(result: PyTree, t0: Array, t1: Array) -> Bool[Array, ""]:
+    """Whether a step may be rejected by a guard that rises and falls within it."""
+    # A step at the resolution of time is accepted all the same: it cannot be made shorter, and the run must go on.
+    return (result == dfx.RESULTS.successful) & (t1 - t0 > shortest_step(t0, t1))
+
+
 def or_stop(irregular: Bool[Array, ""], y0: StateVector, attempt: PyTree) -> Any:
     """The step if it is regular; otherwise the state stays as it is and the run ends."""
     y1, error, dense, accepted, result = attempt

@@ -212,13 +212,12 @@ class Run(eqx.Module):
         event = None
         if self.plan.guarded:
             instant = self.plan.instant
-            guard = Guard(self.plan, mode, self.scale, t + 2 * instant)
+            guard = Guard(eqx.tree_at(lambda p: p.system, self.plan, None), mode, t + 2 * instant)
             # Rising zeros only: with either direction a guard would act again as it leaves zero after its transition.
             event = dfx.Event(guard, Bisection(1e-15, 1e-6 * instant), direction=True)
-        else:
-            field = regular_if_possible(self.method, field, t, y)
+        field = regular_if_possible(self.method, field, t, y)
         within = jnp.where(ts < t, t, jnp.where(ts > until, until, ts))  # derivatives are those of `ts` at both ends
-        return integrate(PhaseInputs(field, t, until, y, within), self.method, event)
+        return integrate(PhaseInputs(field, t, until, y, within), self.method, event, one_of_many=True)
 
     def _locate(
         self, field: VectorField, mode: Mode, t: Array, y: StateVector
@@ -234,7 +233,7 @@ class Run(eqx.Module):
         perturbed = lambda h: (t + h, y.plus(flow, h))
         # A central difference for the speed, a plain number: guards are differentiated through `here` alone.
         states = (t, y), perturbed(step), perturbed(-step), (t, raw)
-        guards = lambda s: self.plan.guards_in_run(mode, s[0], s[1].q, s[1].v, self.scale, field.inputs(*s))[0]
+        guards = lambda s: self.plan.guards_in_run(field.system, mode, field.state(*s), field.inputs(*s))[0]
         # A loop: guards are large.
         here, ahead, behind, uncorrected = lax.map(guards, jax.tree.map(lambda *x: jnp.stack(x), *states))
         first = jnp.argmax(here)

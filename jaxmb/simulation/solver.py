@@ -18,7 +18,7 @@ from ..linalg import BlockMatrix, SparseRows, lowered
 from .certificate import certify_dense
 from .compiled_step import CompiledStep, StepResult, basis_shape
 from .guard import passed_over
-from .judgement import judge, or_stop, shortest_step, with_verdict
+from .judgement import judge, may_be_rejected, or_stop, shortest_step, with_verdict
 from .real_scalar import RealScalar
 from .sparse import sparse_step
 from .stages import Stages, Tableau, all_stages, combine, is_explicit, last_slope
@@ -178,12 +178,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         within = (guard, t0, t1, dense, (dataclasses.replace(field, step=None), in_use))
         guard, begin, end, detached, inner = lax.stop_gradient(within)
         at = self.interpolation_cls(t0=begin, t1=end, **detached).evaluate
-        # A step at the resolution of time is accepted all the same: it cannot be made shorter, and the run must go on.
-        passed = (
-            passed_over(guard, begin, end, at, inner)
-            & (result == dfx.RESULTS.successful)
-            & (t1 - t0 > shortest_step(t0, t1))
-        )
+        passed = passed_over(guard, begin, end, at, inner) & may_be_rejected(result, t0, t1)
         return y1, jax.tree.map(lambda e: jnp.where(passed, jnp.inf, e), error), dense, accepted, result
 
     def _step(self, terms: PyTree, start: StepStart) -> Any:

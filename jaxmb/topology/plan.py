@@ -62,10 +62,14 @@ class Plan(eqx.Module):
 
     def context(self, mode: Mode, state: State, u: Array | None) -> EventContext:
         """The context of events at a state without mode, with inputs u (nu,)."""
-        system = self.system.in_mode(mode)
+        return self._context(self.system.in_mode(mode), mode, state, u)
+
+    def _context(
+        self, system: System, mode: Mode, state: State, u: Array | None, in_use: Bool[Array, " m"] | None = None
+    ) -> EventContext:
         # One solution of the equations of motion serves v̇ and all multipliers, and none is made where no guard reads them: it costs as
         # much as a stage.
-        motion = functools.cache(lambda: acceleration_and_multipliers(self.formulation, system, state, u))
+        motion = functools.cache(lambda: acceleration_and_multipliers(self.formulation, system, state, u, in_use))
         reaction = ConstraintReactions(system.rows, lambda: motion()[1])
         yielding = tuple(name for e in self.events if e.secondary for name in e.acts_on)
         more = lambda: motion()[0], reaction, self.creep, yielding
@@ -101,10 +105,18 @@ class Plan(eqx.Module):
         return values.at[:count].set(jnp.where(self._able(context), values[:count], -1))
 
     def guards_in_run(
-        self, mode: Mode, t: Scalar, q: Array, v: Array, scale: Scale, u: Array | None
+        self, system: System, mode: Mode, state: State, u: Array | None, in_use: Bool[Array, " m"] | None = None
     ) -> tuple[Float[Array, " g"], Bool[Array, ""]]:
-        """The guards, with −1 for events that wait, and whether one of these has left zero."""
-        context, count = self.context(mode, State(t, q, v, scale), u), len(self.events)
+        """The guards, with −1 for events that wait, and whether one of these has left zero.
+
+        Args:
+            system: in the mode.
+            mode: the mode.
+            state: time, coordinates and velocities.
+            u: inputs.
+            in_use: the independent rows, if they are known.
+        """
+        context, count = self._context(system, mode, state, u, in_use), len(self.events)
         values, waiting = self.guards(context), jnp.array(self.waits) & self._able(context) & ~mode.armed
         # An event is armed between two stretches only, as the mode is constant within one: the run is told to end the stretch.
         departed = jnp.any(waiting & (values[:count] < 0))

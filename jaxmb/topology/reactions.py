@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
 from ..foundations import listing
@@ -49,12 +49,16 @@ class RecordedReads(ConstraintReactions):
 
 
 def acceleration_and_multipliers(
-    formulation: AbstractFormulation, system: System, state: State, u: Array | None
+    formulation: AbstractFormulation,
+    system: System,
+    state: State,
+    u: Array | None,
+    in_use: Bool[Array, " m"] | None = None,
 ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
-    """v̇, and λ of all rows, zero where a row does not act."""
+    """v̇, and λ of all rows, zero where a row does not act; by the independent rows, if these are known."""
     t, q, v = state.t, state.q, state.v
     terms = evaluate_at(system, t, q, v, state.scale.row, system.applied_force(t, q, v, u))
-    solution = formulation.acceleration(terms)
+    solution = formulation.acceleration(terms, in_use)
     return solution.vdot, solution.multipliers if system.active is None else jnp.where(
         system.active, solution.multipliers, 0
     )
