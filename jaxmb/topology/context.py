@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
@@ -82,7 +83,7 @@ class EventContext:
     @functools.cached_property
     def mobility(self) -> Float[Array, " k"]:
         """s̈ of each lock by a unit of force along it, constraints aside."""
-        system, t, q = self.system, self.state.t, self.state.q
+        system, t, q = lax.stop_gradient((self.system, self.state.t, self.state.q))  # decisions ask for it
         # The rates are affine in v, so that their derivative is the same at v = 0.
         rows = jax.jacfwd(lambda v: lock_rates(system, t, q, v))(jnp.zeros(system.nv, q.dtype))
         # Sizes of rows have no part in the root. `metric_root` in place of M^(−1/2), as M may be singular where constraints hold what has
@@ -113,7 +114,7 @@ class EventContext:
     def _follows(self, rows: Bool[Array, " m"], active: Bool[Array, " m"]) -> Bool[Array, ""]:
         """Whether one of `rows` (m,) follows from the other rows of the mask `active` (m,)."""
         scale = self.state.scale.row
-        every = self._every_row
+        every = lax.stop_gradient(self._every_row)
         terms = dataclasses.replace(every, jacobian=jnp.where(active[:, None], every.jacobian, 0))
         metric, tol = self.formulation.metric(terms), self.formulation.rank_tol
         # The rows in question come last, so that exactly those are left out that the others span.

@@ -57,18 +57,19 @@ def impulse_terms(
     # Forces and Γ are not evaluated: finite ones have no impulse within an instant.
     terms = rows_at(system, t, q, state.scale.row)
     mass = jnp.where(consistent, terms.mass, jnp.eye(system.nv, dtype=terms.mass.dtype))
-    # C v⁻ + b, which an impact with restitution e reverses: C v⁺ + b = −e (C v⁻ + b).
-    rest, offset = (velocity_residual(system, t, q, x) for x in (v, jnp.zeros_like(v)))
+    offset = velocity_residual(system, t, q, jnp.zeros_like(v))
     # σ was measured in the metric of M. In that of the identity it would be in other units, so that rows are compared by their own
     # lengths there. The norm of a zero row has a NaN derivative, and sizes need none.
     sizes = jnp.linalg.norm(lax.stop_gradient(terms.jacobian), axis=1)
     scale = jnp.where(consistent | (sizes == 0), terms.scale, sizes)
-    gamma = -(1 + restitution) * rest
+    # C v⁻ + b is reversed by an impact with restitution e: C v⁺ + b = −e (C v⁻ + b).
+    gamma = -(1 + restitution) * (terms.jacobian @ v + offset)
     return dataclasses.replace(terms, mass=mass, force=impulse, offset=offset, gamma=gamma, scale=scale)
 
 
 def jump_result(terms: Terms, v: Float[Array, " nv"], step: Float[Array, " nv"], outcome: RESULTS) -> RESULTS:
     """Whether v⁺ = v + Δv satisfies all rows, relative to the sizes of C v⁻, C v⁺ and b; with failures of the solution itself."""
+    terms, v, step = lax.stop_gradient((terms, v, step))
     jacobian, scale = jnp.abs(terms.jacobian), terms.scale
     # Of the formulation's own verdict only the unfit choice counts: it compares with Γ = −(1 + e)(C v⁻ + b), which is rounding where v⁻
     # satisfies the rows already. The velocities themselves are the measure here.

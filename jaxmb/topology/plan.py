@@ -189,7 +189,9 @@ class Plan(eqx.Module):
         terms = impulse_terms(self.system.in_mode(acting), state, change.impulse, change.restitution, change.consistent)
         solution = self.formulation.acceleration(terms)
         after = v + solution.vdot
-        there = self.context(change.mode, State(t, q, after, scale), u)
+        # For decisions only: what holds, or slips, has no derivative.
+        plan, *there = lax.stop_gradient((self, change.mode, State(t, q, after, scale), u))
+        there = plan.context(*there)
         # What slips has acted at the instant: the mode differs from here on, velocities do not.
         for event in self.events:
             change = event.resolve(change, there)
@@ -198,8 +200,8 @@ class Plan(eqx.Module):
             q=q,
             v=after,
             impulses=jnp.where(acting.active, solution.multipliers, 0),
-            loss=self.system.energies(t, q, v)[0] - self.system.energies(t, q, after)[0],
-            mismatch=jnp.max(off, initial=0),
+            loss=-0.5 * jnp.dot(solution.vdot, self.system.mass(t, q) @ (v + after)),  # ½ vᵀMv before and after, at one pose
+            mismatch=jnp.max(lax.stop_gradient(off), initial=0),
             doubtful=change.doubtful,
             result=jump_result(terms, v, solution.vdot, solution.result),
         )
