@@ -68,7 +68,9 @@ def _with_derivative(
     arrays: list[Array], blank: Blank, taped: bool, residual: bool, dots: PyTree
 ) -> tuple[tuple[Phase, Any], tuple[Any, Any]]:
     """The motion and what `_with_tape` returns besides if that is a residual, and their derivatives."""
-    phase, record = _with_tape(arrays, blank, taped and residual)
+    # With a tape even if it is not kept, so that there is one program of the motion.
+    phase, record = _with_tape(arrays, blank, taped)
+    record = record if residual else None
     tape_blank, tape_arrays = Blank.of(record)
     moving = tuple(k for k, dot in enumerate(dots) if dot is not None)
     derivative = _Derivative(blank, len(arrays), moving, tape_blank)

@@ -312,6 +312,29 @@ def _as_accepted(start: Accepted, carry: Carry, field: VectorField) -> Accepted:
 @latest
 def _program(step: StepProgram, sample: Program | None, kind: _RunKind, times: int, tape: bool) -> RunProgram | None:
     """The program of a run, None if something about it is no scalar program."""
+    parts = _parts(step, kind)
+    if parts is None:
+        return None
+    judge, read, guard = parts
+    return RunProgram(
+        stage=step.stage,
+        end=step.end,
+        a=step.a,
+        c=step.c,
+        knows_start=step.knows_start,
+        start=sample,
+        attempt=judge,
+        between=read,
+        guard=guard,
+        parts=SAMPLES_PER_STEP,
+        times=times,
+        taped=kind.max_steps + 1 if tape else 0,
+    )
+
+
+@latest
+def _parts(step: StepProgram, kind: _RunKind) -> tuple[Program, Program, Program | None] | None:
+    """`attempt`, `between` and `guard` of a run, whatever its times and whether it has a tape."""
     count, n, dtype = len(kind.leaves), step.state.shape, step.dtype
     solver: ConstrainedSolver = kind.solver.filled(())
     first = count + len(step.results)  # behind what is carried and the results of the step
@@ -341,23 +364,9 @@ def _program(step: StepProgram, sample: Program | None, kind: _RunKind, times: i
         read = Program.of(between, t, t, t, y, y, step.slopes, y)
         guarded = kind.problem.filled(kind.numbers)[1].guard is not None
         guards = Program.of(guard, t, y, in_use, *kind.numbers, largest=LARGEST_PROGRAM) if guarded else None
+        return judge, read, guards
     except NotScalarError:
         return None
-    taped = kind.max_steps + 1 if tape else 0
-    return RunProgram(
-        stage=step.stage,
-        end=step.end,
-        a=step.a,
-        c=step.c,
-        knows_start=step.knows_start,
-        start=sample,
-        attempt=judge,
-        between=read,
-        guard=guards,
-        parts=SAMPLES_PER_STEP,
-        times=times,
-        taped=taped,
-    )
 
 
 def _judge_attempt(

@@ -74,6 +74,10 @@ class CompiledStep(eqx.Module):
         results = self.program(t0, t1, y0.packed, slope.packed, basis, in_use, *self.parameters)
         return StepResult.of(results, y0, in_use)
 
+    def rate(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
+        """The vector field at a state."""
+        return y.like(self.program.stage.in_lane(3, t, y.packed, in_use, *self.parameters)[0])
+
     def at(
         self, t: Array, y: StateVector, in_use: Bool[Array, " m"]
     ) -> tuple[StateVector, Correction, Bool[Array, ""]]:

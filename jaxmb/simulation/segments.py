@@ -17,6 +17,7 @@ from ..system import Mode, Scale, State, rows_at
 from ..topology import Plan, fitting
 from .adjoint import integrate
 from .drift import AbstractDrift
+from .engine import compiled_step_of
 from .feedback import FeedbackLoop, initial_state
 from .guard import Bisection, Guard
 from .judgement import verdict
@@ -110,6 +111,9 @@ class Run(eqx.Module):
     def flow(self, field: VectorField, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
         """The vector field, without derivative: for decisions."""
         field, t, y = lax.stop_gradient((field, t, y))
+        step = compiled_step_of(self.method, field, y)
+        if step is not None:
+            return step.rate(t, y, in_use)
         return field.with_choice(field.choice).evaluate_regular(t, y, in_use)[0]
 
     def due(
