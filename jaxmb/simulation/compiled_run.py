@@ -20,8 +20,9 @@ from ..foundations import Blank, shapes_of
 from ..kinematics import Rows
 from ..lanes import NotScalarError, Program, Shaped, latest
 from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
+from ..system import dense_work
 from .compiled_step import LARGEST_PROGRAM, StepResult, specialised
-from .engine import compiled_step_of
+from .engine import LARGEST_WORK, compiled_step_of
 from .guard import LEAVING, SAMPLES_PER_STEP, Guard
 from .judgement import may_be_rejected
 from .method import Method
@@ -107,6 +108,9 @@ def compiled_run(
     step = compiled_step_of(method, field, y0)
     # Without a bound on the steps the tape has no size.
     if step is None or method.max_steps is None or (field.takes_samples and step.sample is None):
+        return None
+    # Reactions are solved for by dense linear algebra, in one function: twice as much of it as in a step's still pays.
+    if guard is not None and any(guard.plan.reads) and dense_work(field.system) > 2 * LARGEST_WORK:
         return None
     assert field.regular_only is not None
     in_use = field.regular_only.in_use
@@ -349,7 +353,7 @@ def _parts(step: StepProgram, kind: _RunKind) -> tuple[Program, Program, Program
 
     def guard(t: Array, y: Array, in_use: Array, *numbers: Array) -> list[Array]:
         field, settings = kind.problem.filled(numbers)
-        value = settings.guard.value(specialised(field), t, kind.flow(y), in_use)
+        value = settings.guard.value(specialised(field.dense), t, kind.flow(y), in_use)
         return [value > 0, (value > 0) & (value < LEAVING)]
 
     def between(t: Array, t0: Array, t1: Array, y0: Array, y1: Array, k: Array, shift: Array) -> list[Array]:

@@ -44,6 +44,7 @@ class Guard(eqx.Module):
 
     def value(self, field: VectorField, t: Array, y: StateVector, in_use: Bool[Array, " m"] | None = None) -> Any:
         """The value at a time and state, by the rows in use if they are known."""
+        field = field.dense  # all multipliers are wanted, those of dependent rows too
         u = field.inputs(t, y, in_use)
         values, leaving = self.plan.guards_in_run(field.system, self.mode, field.state(t, y), u, in_use)
         largest = jnp.max(values)

@@ -113,6 +113,11 @@ class VectorField(eqx.Module):
         """The problem for the general program, whose steps decide about rows and pass singular poses."""
         return dataclasses.replace(self, regular_only=None)
 
+    @property
+    def dense(self) -> "VectorField":
+        """The problem without the layout of M and C."""
+        return dataclasses.replace(self, system=self.system.with_layout(None))
+
     def state(self, t: Array, y: StateVector) -> State:
         """The state with the sizes of the run."""
         return State(t, y.q, y.v, self.scale)

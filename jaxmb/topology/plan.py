@@ -200,7 +200,8 @@ class Plan(eqx.Module):
             q=q,
             v=after,
             impulses=jnp.where(acting.active, solution.multipliers, 0),
-            loss=-0.5 * jnp.dot(solution.vdot, self.system.mass(t, q) @ (v + after)),  # ½ vᵀMv before and after, at one pose
+            loss=-0.5
+            * jnp.dot(solution.vdot, self.system.mass(t, q) @ (v + after)),  # ½ vᵀMv before and after, at one pose
             mismatch=jnp.max(lax.stop_gradient(off), initial=0),
             doubtful=change.doubtful,
             result=jump_result(terms, v, solution.vdot, solution.result),
