@@ -189,9 +189,10 @@ class Plan(eqx.Module):
         terms = impulse_terms(self.system.in_mode(acting), state, change.impulse, change.restitution, change.consistent)
         solution = self.formulation.acceleration(terms)
         after = v + solution.vdot
+        loss = -0.5 * jnp.dot(solution.vdot, self.system.mass(t, q) @ (v + after))  # ½ vᵀM v before less after
         # For decisions only: what holds, or slips, has no derivative.
-        plan, *there = lax.stop_gradient((self, change.mode, State(t, q, after, scale), u))
-        there = plan.context(*there)
+        plan, next_mode, next_state, inputs = lax.stop_gradient((self, change.mode, State(t, q, after, scale), u))
+        there = plan.context(next_mode, next_state, inputs)
         # What slips has acted at the instant: the mode differs from here on, velocities do not.
         for event in self.events:
             change = event.resolve(change, there)
@@ -200,8 +201,7 @@ class Plan(eqx.Module):
             q=q,
             v=after,
             impulses=jnp.where(acting.active, solution.multipliers, 0),
-            loss=-0.5
-            * jnp.dot(solution.vdot, self.system.mass(t, q) @ (v + after)),  # ½ vᵀMv before and after, at one pose
+            loss=loss,
             mismatch=jnp.max(lax.stop_gradient(off), initial=0),
             doubtful=change.doubtful,
             result=jump_result(terms, v, solution.vdot, solution.result),
