@@ -1,6 +1,8 @@
 """Events that repeat, massless coordinates through events, and runs in other units of time."""
 
+import dataclasses
 import functools
+import re
 
 import diffrax as dfx
 import equinox as eqx
@@ -11,6 +13,8 @@ import pytest
 from scipy.optimize import brentq
 
 import jaxmb as jm
+from jaxmb.simulation import integration
+from jaxmb.simulation.compiled_run import compiled_run
 from jaxmb.simulation.guard import passed_over
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.topology import AbstractEvent
@@ -105,11 +109,15 @@ def exact(height, v, p, end):
     ids=["from rest", "from above", "lands where it is lifted"],
 )
 @pytest.mark.slow
-def test_a_mass_lifts_off_and_lands_again(height, A, a):
+def test_a_mass_lifts_off_and_lands_again(height, A, a, monkeypatch):
+    """The motion up to each event is made by one call of compiled code."""
+    made = []
+    monkeypatch.setattr(integration, "compiled_run", lambda *x: made.append(compiled_run(*x)) or made[-1])
     p = {"A": jnp.array(A), "w": jnp.array(3.0), "a": jnp.array(a), "g": jnp.array(1.0)}
     ts = jnp.linspace(0.0, 6.0, 7)
     solution = contact(on_plane(height), p, ts)
-    assert solution.result == jm.RESULTS.successful
+    assert solution.result == jm.RESULTS.successful and None not in made
+    assert solution.stats["compiled_steps"] == solution.stats["num_accepted_steps"]
     expected, _ = exact(height, 0.0, p, 6.0)
     found = solution.events
     assert int(found.count) == len(expected) and len(expected) >= 4
@@ -121,6 +129,15 @@ def test_a_mass_lifts_off_and_lands_again(height, A, a):
     np.testing.assert_allclose(np.asarray(found.after.v[: len(expected), 0])[landings], 0, atol=1e-12)
     multipliers = jm.reactions(PLANE.with_params(p), solution).multipliers["plane"][:, 0]
     assert (np.asarray(multipliers)[~np.asarray(solution.modes.active[:, 0])] == 0).all()
+
+
+@pytest.mark.slow
+def test_tapes_of_motions_between_events_are_not_kept():
+    """In the gradient of a run with several motions of up to 1,234 steps, of which only the trace is made."""
+    state, most = on_plane(0.5), {"max_events": 3, "max_steps": 1234, "throw": False}
+    run = lambda v: jm.simulate(PLANE, dataclasses.replace(state, v=v), [1.0], events=CONTACT, **most).q[-1, 0]
+    text = str(jax.make_jaxpr(jax.grad(run))(jnp.zeros(1)))
+    assert "f64[1235,3]" in text and not re.search(r"f64\[\d+,1235", text)
 
 
 @pytest.mark.slow
