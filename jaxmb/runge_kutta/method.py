@@ -99,6 +99,16 @@ def explicit_step(
     return y1, slopes.at[last:].set(h * rate), more, rest
 
 
+def at_parts(fn: Callable[[Array], Any], t0: Array, t1: Array, parts: int) -> Any:
+    """A function of time at the ends of so many equal parts of a step, one after the other."""
+    return lax.map(lambda part: fn(t0 + part * (t1 - t0)), jnp.arange(1, parts + 1, dtype=t0.dtype) / parts)
+
+
+def begins_and_ceases(holds: Array) -> Array:
+    """Whether something that holds at some of these times does no more at a later one."""
+    return jnp.any(holds[:-1] & ~holds[1:])
+
+
 def row(x: Array, k: Array) -> Array:
     """A row of an array, the nearest one if there is none."""
     # A dynamic index is clamped to the array: a loop that looks one row beyond the last need not ask.

@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from ..lanes import Call, Program, Shaped
-from .method import RungeKuttaProgram, time_at, with_row
+from .method import RungeKuttaProgram, at_parts, begins_and_ceases, time_at, with_row
 from .step import StepProgram
 
 
@@ -21,8 +21,8 @@ class RunProgram(RungeKuttaProgram):
     The carry begins with t₀, t₁, y₀, f₀, x of the step that is tried next, as of `StepProgram`. States at times that were not reached, and
     unused times of the tape, are infinite; unused states and ends of the tape hold anything.
 
-    A run with a guard ends where that holds first, if it does at the end of a step: t₀ and y₀ of the carry, and of the tape, are read off the
-    interpolation there. Results, behind those at the times, are then whether it has done so, and y at the end of its last step.
+    A run with a guard ends with a step at whose end that holds, or within it where it begins to hold: the last t₀ and y₀, of the tape too, are those
+    there, by the interpolation. Behind the states at the times there are then two more results: whether it has ended so, and y at the end of its last step.
 
     Attributes:
         stage, end, a, c: see `StepProgram`.
@@ -31,9 +31,9 @@ class RunProgram(RungeKuttaProgram):
         attempt: (carry, results of the step, whether it is too long, parameters, more of them) ↦ (carry, whether the step is
             accepted, whether there is another one, what the interpolation needs besides): what becomes of a step.
         between: (t, t₀, t₁, y₀, y₁, k, what it needs besides) ↦ y: the interpolation of a step.
-        guard: (t, y, parameters, more of them) ↦ (whether it holds, whether it began to hold between its last time and this one), at
-            the ends of some parts of a step; a step within which it begins and ceases to hold is too long. None if there is none.
-        parts: how many parts these are.
+        guard: (t, y, parameters, more of them) ↦ (whether it holds, whether the run is to end where it begins to hold and not with the
+            step); None if there is none.
+        parts: into how many parts a step is divided, at whose ends the guard is looked at: where it begins and ceases to hold the step is too long.
         times: how many times there are.
         taped: how many accepted states are kept, the first one included, and when the steps from them have ended; none if zero.
     """
@@ -156,21 +156,19 @@ class RunProgram(RungeKuttaProgram):
     def _guarded(
         self, guard: Callable[[Array], list[Array]], t0: Array, t1: Array
     ) -> tuple[Array, Array, Callable[[Array], Array]]:
-        """Whether a step is too long, whether the guard holds at its end, and since when it does, where that is asked for."""
-        within = (guard(t0 + k / self.parts * (t1 - t0))[0] for k in range(1, self.parts))
-        holds, began = guard(t1)
-        above = jnp.stack([*within, holds])
+        """Whether a step is too long, whether the guard holds at its end, and the time at which a run ends that has `occurred` so."""
+        holds, began = at_parts(guard, t0, t1, self.parts)
         resolution = jnp.finfo(self.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
 
         def halved(bracket: tuple[Array, Array]) -> tuple[Array, Array]:
             lower, upper = bracket
             t = lower + 0.5 * (upper - lower)
-            began = guard(t)[1]
-            return jnp.where(began, lower, t), jnp.where(began, t, upper)
+            reached = guard(t)[1]
+            return jnp.where(reached, lower, t), jnp.where(reached, t, upper)
 
         def located(occurred: Array) -> Array:
             # Bisection, as a guard may have kinks and jumps, and must hold at the time that is found; of one that did not begin it is the end.
-            bracket = lax.stop_gradient((jnp.where(occurred & began, t0, t1), t1))
+            bracket = lax.stop_gradient((jnp.where(occurred & began[-1], t0, t1), t1))
             return lax.while_loop(lambda x: x[1] - x[0] > resolution, halved, bracket)[1]
 
-        return jnp.any(above[:-1] & ~above[1:]), holds, located
+        return begins_and_ceases(holds), holds[-1], located

@@ -5,11 +5,11 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 import optimistix as optx
 from jax import lax
 from jaxtyping import Array, Bool, PyTree
 
+from ..runge_kutta import at_parts, begins_and_ceases
 from ..system import Mode
 from ..topology import Plan
 from .state_vector import StateVector
@@ -20,9 +20,6 @@ LEAVING = float("inf")
 # Into so many steps a run with guards is divided at least, and at so many times of a step they are looked at: what a guard does at rest, or
 # by a load that swings, no error estimate knows. One that is above zero for longer than their product's part of the run is seen.
 STEPS_PER_RUN, SAMPLES_PER_STEP = 50, 4
-
-
-FRACTIONS = np.arange(1, SAMPLES_PER_STEP + 1) / SAMPLES_PER_STEP
 
 
 class Guard(eqx.Module):
@@ -62,11 +59,8 @@ def passed_over(
     args: PyTree,
 ) -> Bool[Array, ""]:
     """Whether a guard rises above zero and falls again within a step, of which the state `at` a time is known."""
-    above = lax.map(
-        lambda part: guard(t0 + part * (t1 - t0), at(t0 + part * (t1 - t0)), args) > 0, FRACTIONS.astype(t0.dtype)
-    )
     # One that is still above zero at the end is an event, which Diffrax finds itself; only one that has fallen again would be missed.
-    return jnp.any(above[:-1] & ~above[1:])
+    return begins_and_ceases(at_parts(lambda t: guard(t, at(t), args) > 0, t0, t1, SAMPLES_PER_STEP))
 
 
 class _Bracket(eqx.Module):
