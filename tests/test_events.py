@@ -13,8 +13,8 @@ import pytest
 from scipy.optimize import brentq
 
 import jaxmb as jm
-from jaxmb.simulation.guard import passed_over
-from jaxmb.simulation.state_vector import StateVector
+from jaxmb.runge_kutta import at_parts, begins_and_ceases
+from jaxmb.simulation.guard import SAMPLES_PER_STEP
 from jaxmb.topology import AbstractEvent
 from jaxmb.topology.context import EventContext
 from jaxmb.topology.reactions import ConstraintReactions
@@ -28,9 +28,8 @@ TIGHT = {"stepsize_controller": dfx.PIDController(rtol=1e-10, atol=1e-12)}
     ids=["within the step", "before it", "until after it", "after it"],
 )
 def test_a_guard_that_rises_and_falls_within_a_step_is_seen(rises, falls, seen):
-    guard = lambda t, y, args: jnp.where(t == y.q[0], (t - rises) * (falls - t), jnp.nan)  # of the state at that time
-    at = lambda t: StateVector.of(t[None], t[None], t)
-    assert bool(passed_over(guard, jnp.array(1.0), jnp.array(3.0), at, None)) == seen
+    holds = lambda t: (t - rises) * (falls - t) > 0
+    assert bool(begins_and_ceases(at_parts(holds, jnp.array(1.0), jnp.array(3.0), SAMPLES_PER_STEP))) == seen
 
 
 # A mass on a plane under a periodic force, m q̈ = −m g + A sin(ω t + a) + N, N ≥ 0

@@ -9,7 +9,6 @@ import optimistix as optx
 from jax import lax
 from jaxtyping import Array, Bool, PyTree
 
-from ..runge_kutta import at_parts, begins_and_ceases
 from ..system import Mode
 from ..topology import Plan
 from .state_vector import StateVector
@@ -49,18 +48,6 @@ class Guard(eqx.Module):
         if any(self.plan.waits):
             largest = jnp.where(leaving & (t > self.since) & ~(largest > 0), LEAVING, largest)
         return largest
-
-
-def passed_over(
-    guard: Callable[[Array, StateVector, PyTree], Array],
-    t0: Array,
-    t1: Array,
-    at: Callable[[Array], StateVector],
-    args: PyTree,
-) -> Bool[Array, ""]:
-    """Whether a guard rises above zero and falls again within a step, of which the state `at` a time is known."""
-    # One that is still above zero at the end is an event, which Diffrax finds itself; only one that has fallen again would be missed.
-    return begins_and_ceases(at_parts(lambda t: guard(t, at(t), args) > 0, t0, t1, SAMPLES_PER_STEP))
 
 
 class _Bracket(eqx.Module):

@@ -127,9 +127,13 @@ class Run(eqx.Module):
     ) -> tuple[Bool[Array, " g"], Mode]:
         """Mask (g,) of the events that act now, and the mode with the events that are armed again."""
         # Without guards nobody reads the rates: the vector field is not part of the program then.
-        flow = self.flow(field, t, y, field.independent(t, y)) if self.plan.guarded else y
+        in_use, flow = None, y
+        if self.plan.guarded:
+            in_use = field.independent(t, y)
+            flow = self.flow(field, t, y, in_use)
         plan, mode, t, y, scale = lax.stop_gradient((self.plan, mode, t, y, self.scale))
-        due, again = plan.due(mode, State(t, y.q, y.v, scale), field.inputs(t, y), (flow.q, flow.v), fresh, advanced)
+        state, u = State(t, y.q, y.v, scale), field.inputs(t, y, in_use)
+        due, again = plan.due(mode, state, u, (flow.q, flow.v), in_use, fresh, advanced)
         return due, dataclasses.replace(mode, armed=again.armed)
 
     def body(self, segment: Segment, ts: Array, end: Array) -> tuple[Segment, Any]:
@@ -237,7 +241,9 @@ class Run(eqx.Module):
         perturbed = lambda h: (t + h, y.plus(flow, h))
         # A central difference for the speed, a plain number: guards are differentiated through `here` alone.
         states = (t, y), perturbed(step), perturbed(-step), (t, raw)
-        guards = lambda s: self.plan.guards_in_run(field.system, mode, field.state(*s), field.inputs(*s))[0]
+        guards = lambda s: self.plan.guards_in_run(
+            field.system, mode, field.state(*s), field.inputs(*s, in_use), in_use
+        )[0]
         # A loop: guards are large.
         here, ahead, behind, uncorrected = lax.map(guards, jax.tree.map(lambda *x: jnp.stack(x), *states))
         first = jnp.argmax(here)

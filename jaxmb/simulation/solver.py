@@ -15,9 +15,10 @@ from ..deferral import with_fallback
 from ..foundations import where_needed
 from ..kinematics import NEAR, Rows
 from ..linalg import BlockMatrix, SparseRows, lowered
+from ..runge_kutta import at_parts, begins_and_ceases
 from .certificate import certify_dense
 from .compiled_step import CompiledStep, StepResult, basis_shape
-from .guard import passed_over
+from .guard import SAMPLES_PER_STEP
 from .judgement import judge, may_be_rejected, or_stop, shortest_step, with_verdict
 from .real_scalar import RealScalar
 from .sparse import sparse_step
@@ -168,17 +169,19 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
 
         A step within which a guard rises above zero and falls again is rejected, as one whose error is too large.
         """
-        (field, in_use), t0, t1 = args, jnp.asarray(t0), jnp.asarray(t1)
+        (field, _), t0, t1 = args, jnp.asarray(t0), jnp.asarray(t1)
         guard, field = field.guard, dataclasses.replace(field, guard=None)
         start = StepStart(field=field, t0=t0, t1=t1, y0=y0, before=solver_state, jumped=jnp.asarray(made_jump))
         attempt = with_verdict(*self._step(terms, start))
         if guard is None:
             return attempt
         y1, error, dense, accepted, result = attempt
-        within = (guard, t0, t1, dense, (dataclasses.replace(field, step=None), in_use))
-        guard, begin, end, detached, inner = lax.stop_gradient(within)
+        within = (guard, t0, t1, dense, dataclasses.replace(field, step=None), accepted.rows.in_use)
+        guard, begin, end, detached, field, in_use = lax.stop_gradient(within)
         at = self.interpolation_cls(t0=begin, t1=end, **detached).evaluate
-        passed = passed_over(guard, begin, end, at, inner) & may_be_rejected(result, t0, t1)
+        holds = lambda t: guard.value(field, t, at(t), in_use) > 0
+        # One that still holds at the end is an event, which Diffrax finds itself; only one that has ceased to would be missed.
+        passed = begins_and_ceases(at_parts(holds, begin, end, SAMPLES_PER_STEP)) & may_be_rejected(result, t0, t1)
         return y1, jax.tree.map(lambda e: jnp.where(passed, jnp.inf, e), error), dense, accepted, result
 
     def _step(self, terms: PyTree, start: StepStart) -> Any:

@@ -128,6 +128,7 @@ class Plan(eqx.Module):
         state: State,
         u: Array | None,
         flow: tuple[Array, Array],
+        in_use: Bool[Array, " m"] | None,
         fresh: Bool[Array, " m"],
         in_motion: Bool[Array, ""],
     ) -> tuple[Bool[Array, " g"], Mode]:
@@ -140,6 +141,7 @@ class Plan(eqx.Module):
             state: time, coordinates and velocities.
             u: inputs.
             flow: their rates (q̇, v̇).
+            in_use: the independent rows, if they are known.
             fresh: rows that have just begun to act.
             in_motion: whether the state was reached by a motion.
         """
@@ -152,7 +154,8 @@ class Plan(eqx.Module):
             return due, mode
         # Guards are evaluated on both sides of the instant: at it they are zero but for rounding of either sign.
         near = lambda h: State(state.t + h, state.q + h * flow[0], state.v + h * flow[1], state.scale)
-        guards = lambda h: self.guards(self.context(mode, near(h), u))
+        system = self.system.in_mode(mode)
+        guards = lambda h: self.guards(self._context(system, mode, near(h), u, in_use))
         before, after = lax.map(guards, jnp.stack([-self.instant, self.instant]))  # a loop: guards are large
         # After a jump the point before the instant is an extrapolation backwards, of a motion that did not take place: a guard has left
         # zero there only if a motion led up to it.
