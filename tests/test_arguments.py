@@ -155,6 +155,7 @@ def test_parameters_of_other_systems_are_refused():
 def test_states_beyond_the_saved_ones_are_refused(i):
     with pytest.raises(ValueError, match=f"`i` must be an index of 3 saved states, but is {i}"):
         calls.motion().state(i)
+    np.testing.assert_array_equal(calls.motion().state(-3).t, calls.TIMES[0])  # the first one, counted from the end
 
 
 @pytest.mark.parametrize("matrix", [2 * np.eye(3), np.diag([1.0, -1.0, 1.0]), np.eye(3) + np.eye(3, k=1)])

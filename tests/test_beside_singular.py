@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxmb as jm
+from jaxmb.kinematics.correction import at_rest
 
 RATE, ACCELERATION = 1.3, 0.7
 
@@ -152,3 +153,19 @@ def test_derivatives_beside_the_flat_pose():
         np.testing.assert_allclose(by_gravity, four_bar_accelerates(angle), rtol=1e-8)
         if angle > 1e-4:
             np.testing.assert_allclose(by_angle, -four_bar_accelerates(np.pi / 2 - angle), atol=1e-7)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-3, 1e6])
+def test_rows_close_to_being_dependent_are_at_rest_where_their_combination_holds_to_rounding(unit):
+    """φ₁ = x and φ₂ = x + δ y in units of their own: what rounding leaves of φ₂ − φ₁ a correction would divide by δ."""
+    delta, units, spans, rate = 1e-6, jnp.array([1.0, unit]), jnp.array([3.0, 5.0]), 7.0
+    rows = units[:, None] * jnp.array([[1.0, 0.0], [1.0, delta]])
+    scale = jm.system.Scale(units, units * spans, jnp.ones(2), units, jnp.array(rate))
+    factor = jm.linalg.ConstrainedFactor(jnp.eye(2), rows, units, jnp.ones(2, bool))
+    least = jnp.finfo(float).eps ** 0.75 * 8  # relative to the spans of both rows, 3 + 5
+    for part, held in ((0.9, True), (1.1, False)):
+        # Of residuals that all rows share nothing is left in their combination.
+        off = units * (1e-3 + jnp.array([0.0, part * least]))
+        for residuals in ((off, 0 * off), (0 * off, rate * off)):
+            assert at_rest(scale, factor, *residuals).tolist() == [False, held]
+    assert not at_rest(scale, factor, 0 * off, 0 * off)[0]

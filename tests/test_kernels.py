@@ -670,7 +670,7 @@ CALCULUS = {
     "arcs": lambda x: jnp.arcsin(x / 4) + jnp.arccos(x / 3) + jnp.arcsinh(x) + jnp.arccosh(3 + x) + jnp.arctanh(x / 4),
     "exponentials": lambda x: jnp.exp(x) + jnp.exp2(x) * jnp.expm1(x) + jnp.sinh(x) * jnp.cosh(x) + jnp.tanh(x),
     "logarithms": lambda x: jnp.log(3 + x) * jnp.log1p(2 + x) + (3 + x) ** 1.7 + x**-2,
-    "powers of moving bases and exponents": lambda x: (3 + x) ** x[::-1],
+    "powers of moving bases and exponents": lambda x: (3 + x) ** x[::-1] + 2.0**x,
     "a place that depends on numbers": lambda x: lax.dynamic_slice(x * x[0], (jnp.argmax(x),), (1,)) * x,
     "what may be equal": lambda x: jnp.maximum(x, x[::-1]) + jnp.minimum(2 * x, x[0]) * x + jnp.abs(x - x[0]) * x,
     "steps": lambda x: jnp.sign(x - x[0]) * x + jnp.floor(3 * x) * x + jnp.round(x) + jnp.fmod(x, 0.7) * x,

@@ -296,14 +296,19 @@ def test_batched_in_a_loop_comes_to_an_end():
         assert np.all(np.isfinite(out)) and np.all(out == out[0])
 
 
-def test_a_damped_inverse_is_as_large_as_its_size_says():
-    """Damping and cut-off are relative to `scale`: a matrix in other units has the inverse in the reciprocal ones."""
-    matrix = (
-        np.array([[1.0, 0.2, 0.0], [0.3, 1e-3, 0.0]]) @ np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
-    )
-    inverse = lambda unit: la.pseudoinverse(jnp.asarray(unit * matrix), 1e-9, unit, damping=0.3)
-    np.testing.assert_allclose(1e3 * inverse(1e3), inverse(1.0), rtol=1e-12)
-    assert np.abs(inverse(1.0) - np.linalg.pinv(matrix)).max() > 1.0
+def test_a_damped_inverse_is_that_of_its_formula_in_any_unit():
+    """Aᵀ(AAᵀ + d²I + σ₀²P)⁻¹, d = σ₀ (1 − (σ_min/σ₀)²), P on what A does not reach; damping and cut-off are relative to `scale`."""
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    both, one = (np.array([[1.0, 0.2, 0.0], row]) @ turn for row in ([0.3, 1e-3, 0.0], [0.0, 0.0, 0.0]))
+    for matrix, damping, outside in ((both, 0.3, None), (one, 3.0, jnp.diag(jnp.array([0.0, 1.0])))):
+        least = np.linalg.svd(matrix, compute_uv=False)[0 if outside is not None else 1]
+        square = matrix @ matrix.T + (damping * (1 - (least / damping) ** 2)) ** 2 * np.eye(2)
+        exact = matrix.T @ np.linalg.inv(square if outside is None else square + damping**2 * outside)
+        inverse = jax.jit(lambda a, unit, d=damping, p=outside: la.invert(a, 1e-9, unit, damping=d, outside=p).inverse)
+        for unit in (1e3, 1.0):
+            np.testing.assert_allclose(unit * inverse(unit * matrix, unit), exact, rtol=0, atol=1e-13)
+    for tol, rank in ((0.05, 2), (0.1, 1)):  # of singular values 1.06 and 0.056
+        assert jax.jit(la.invert)(1e3 * both, tol, 1e3).rank == rank
 
 
 @pytest.mark.parametrize("p", [2, 3, 4])
@@ -323,3 +328,20 @@ def test_few_rows_are_orthogonal_after_a_known_number_of_sweeps(p):
     sound = np.asarray(values > 1e-12 * values[:, :1])
     gram = np.einsum("bpn,bqn->bpq", right, right) * (sound[:, :, None] & sound[:, None, :])
     np.testing.assert_allclose(gram * (1 - np.eye(p)), 0, atol=1e-13)
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_within_bounds_no_way_leads_down_from_the_least_value(n):
+    """Karush, Kuhn and Tucker: the slope is zero between the bounds and leads out at them; all scales of unknowns."""
+    rng = np.random.default_rng(n)
+    roots, units = rng.normal(size=(50, n, n)), 10.0 ** rng.uniform(-3, 3, (50, n))
+    matrix = (roots @ roots.transpose(0, 2, 1) + 0.1 * np.eye(n)) / units[:, None] / units[:, :, None]
+    slope, low, high = (sign * rng.uniform(0.0, 2.0, (50, n)) for sign in (1, -1, 1))
+    slope, low, high = slope / units, low * units, high * units
+    d, held = (
+        np.asarray(x) for x in jax.jit(jax.vmap(la.bounded_minimum))(*map(jnp.asarray, (matrix, slope, low, high)))
+    )
+    force = slope + (matrix @ d[..., None])[..., 0]
+    np.testing.assert_allclose(np.clip(d - force * units**2, low, high) / units, d / units, rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(held, (d == low) | (d == high))
+    assert held.any() and not held.all()

@@ -163,11 +163,16 @@ def test_hinges_that_meet_in_a_point_through_links_without_mass_are_one_joint(hi
         np.testing.assert_allclose(found.torque, expected.torque, rtol=0, atol=1e-10)
 
 
-def test_rounding_ties_no_body_without_mass_to_masses():
-    """The first velocity is held by a row of its own; an entry that is rounding does not make it nearly free."""
-    mass, rows = jnp.diag(jnp.array([0.0, 2.0])), jnp.array([[1.0, 0.0], [1e-17, 1.0]])
-    found, exact = (jm.linalg.regular_metric(mass, x) for x in (rows, jnp.round(rows)))
-    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-15)
+def test_rows_are_sized_by_the_masses_nearest_to_them():
+    """M + m Σ DᵀD of differences D, by rows in any units: a chain of one mass and three velocities without, and two more that rounding alone ties to it."""
+    m, units = 3.0, np.array([1e-3, 1.0, 40.0, 7.0])
+    ends = np.array([[1, -1, 0, 0, 0, 0], [0, 1, -1, 0, 0, 0], [0, 0, 1, -1, 0, 0], [1e-17, 0, 0, 0, 1, -1]])
+    mass = np.diag([m, 0, 0, 0, 0, 0])
+    found = jm.linalg.regular_metric(jnp.asarray(mass), jnp.asarray(units[:, None] * ends))
+    weights = m * np.array(
+        [1, 1, 1, 0.5]
+    )  # a row without any mass by the largest inertia that there is, in both its entries
+    np.testing.assert_allclose(found, mass + ends.T @ np.diag(weights) @ ends, rtol=1e-14, atol=1e-14)
 
 
 def slider(*cardan, more=()):

@@ -82,4 +82,5 @@ def test_a_system_without_a_mechanism_has_numbers_only():
     found = jm.diagnose(system, jm.assemble(system, [0.6, 0.8]))
     assert found.linear_algebra.startswith("dense: ") and f"  {'linear algebra':<24}dense: " in str(found)
     assert (found.freedom, found.freedom_counted, found.topology, found.shared) == (1, 0, None, ())
+    assert not found.singular_around  # as regular as all poses are
     assert "mechanism" not in str(found)

@@ -318,11 +318,13 @@ def test_an_input_is_let_go_of_and_what_is_none_is_refused():
         release_input(wheel, "wheel.x")
 
 
-def test_a_particle_has_one_branch_along_a_line_and_none_of_its_own_in_a_plane():
+def test_a_particle_has_one_branch_along_a_line_two_where_lines_cross_and_none_of_its_own_in_a_plane():
+    """x (y + t) = 0, as it is at its time: the second line does not move along."""
     mass = lambda t, q, p: 4 * jnp.eye(len(q))
-    line = jm.System(2, mass=mass, constraints=[jm.Holonomic("line", lambda t, q, p: q[1])])
-    along = jm.kinematics.branches(line, jm.as_state(line, [1.0, 0.0])).v
-    np.testing.assert_allclose(abs(along), [[0.5, 0.0]], atol=1e-12)  # of unit length in the metric of M
+    lines = jm.System(2, mass=mass, constraints=[jm.Holonomic("lines", lambda t, q, p: q[0] * (q[1] + t))])
+    found = lambda *q: abs(jm.kinematics.branches(lines, jm.assemble(lines, q, length=1.0)).v)
+    np.testing.assert_allclose(found(1.0, 0.0), [[0.5, 0.0]], atol=1e-12)  # of unit length in the metric of M
+    np.testing.assert_allclose(np.sort(found(0.0, 0.0), axis=0), [[0.0, 0.0], [0.5, 0.5]], atol=1e-9)
     plane = jm.System(2, mass=mass)
     assert jm.kinematics.branches(plane, jm.as_state(plane, [1.0, 0.0])).v.shape == (0, 2)
 

@@ -296,10 +296,10 @@ def at_rest(
         return jnp.zeros_like(factor.in_use)  # others are not used there
     scale, factor, position, velocity = lax.stop_gradient((scale, factor, position, velocity))
     eps, rate = jnp.finfo(position.dtype).eps, scale.rate
-    # The combination of rows that nearly vanishes, in units in which residuals are relative to Φ.
-    weights = factor.vanishing * scale.span / scale.row
-    total = jnp.sum(jnp.abs(weights), axis=1)
-    relative = lambda r: jnp.abs(weights @ (r / scale.span)) / jnp.where(total > 0, total, 1)
+    # The combination of rows that nearly vanishes, relative to that of Φ.
+    weights = factor.vanishing / scale.row
+    total = jnp.abs(weights) @ scale.span
+    relative = lambda r: jnp.abs(weights @ r) / jnp.where(total > 0, total, 1)
     off = jnp.maximum(relative(position), relative(velocity) / jnp.where(rate > 0, rate, 1))
     # Both metrics: a light body alone must not make rows count as dependent.
     close = (factor.remainders < CLOSE) & (by_lengths(scale, factor, quick=True).gap < CLOSE)

@@ -157,9 +157,8 @@ class TracedMechanism(eqx.Module):
         """The longest step, in which no coordinate moves by more than its part, nor the input by a twentieth of its range."""
         sized, speed = self.scale.reach > 0, jnp.abs(at.v)
         parts = jnp.where(sized, speed / jnp.where(sized, self.scale.reach, 1), 0 if self.system.m else speed)
-        rate = jnp.abs(at.rates[0])
-        by_range = (self.limits[1] - self.limits[0]) / 20 / jnp.where(rate > 0, rate, 1)
-        return jnp.minimum(self.step / jnp.max(parts), jnp.where(rate > 0, by_range, jnp.inf))
+        by_range = (self.limits[1] - self.limits[0]) / 20 / jnp.abs(at.rates[0])
+        return jnp.minimum(self.step / jnp.max(parts), by_range)
 
     def events(self, start: CurvePoint, at: CurvePoint, trial: CurvePoint) -> Bool[Array, " e"]:
         """Mask (k + 3,) of the events between two points: coordinates that turn back, a branch point, a limit, the return to the start."""

@@ -80,7 +80,6 @@ def _follow(path: TracedMechanism, start: CurvePoint, count: int) -> _Walk:
         accepted = jnp.where(jnp.isfinite(high), high - low <= NARROW * longest, good)
         grown = length * jnp.clip(AIM / jnp.maximum(turned, 1e-9), 0.5, 2)
         after = jnp.where(searching, walk.length, jnp.where(good, grown, length / 2))
-        after = jnp.where(accepted & searching, longest, after)
         number = walk.count + accepted
         # An index beyond the end is dropped: trials that are not accepted are no points.
         put = lambda all, one: all.at[jnp.where(accepted, number, len(all))].set(one, mode="drop")
