@@ -15,6 +15,7 @@ from ..foundations import (
     Numbers,
     Positive,
     Text,
+    TextInNotebooks,
     as_function,
     as_parameters,
     contract,
@@ -27,7 +28,7 @@ from ..system import State
 from ..topology import AbstractEvent
 
 
-class Signal(eqx.Module):
+class Signal(TextInNotebooks, eqx.Module):
     """A measured quantity.
 
     Args:
@@ -96,7 +97,7 @@ def _name(of: Callable[..., object]) -> str:
     return next((x for at in ("name", "__name__") if isinstance(x := getattr(of, at, None), str)), type(of).__name__)
 
 
-class Experiment(eqx.Module):
+class Experiment(TextInNotebooks, eqx.Module):
     """A run of which something is known.
 
     Args:

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 from ..foundations import (
     AllPositive,
     NoNaN,
+    TextInNotebooks,
     as_parameters,
     calling,
     contract,
@@ -24,7 +25,7 @@ from ..foundations import (
 from .target import Location, Setup, locate
 
 
-class Parameter(eqx.Module):
+class Parameter(TextInNotebooks, eqx.Module):
     """A number, or an array, that is looked for or kept.
 
     The names of the arguments are those of `mujoco.sysid`.

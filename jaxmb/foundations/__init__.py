@@ -48,6 +48,7 @@ from .contract import Rule as Rule
 from .contract import Text as Text
 from .contract import Vector as Vector
 from .contract import Whole as Whole
+from .display import outline as outline
 from .display import summary as summary
 from .display import TextInNotebooks as TextInNotebooks
 from .explicit import AbstractExplicit as AbstractExplicit
@@ -75,6 +76,7 @@ from .result import RESULTS as RESULTS
 from .result import verdicts as verdicts
 from .silent import silent as silent
 from .unreached import with_nan_derivatives as with_nan_derivatives
+from .warning import warn as warn
 from .working import show_progress as show_progress
 from .working import shows_progress as shows_progress
 from .working import working as working
