@@ -20,9 +20,9 @@ from ..foundations import (
     as_parameters,
     contract,
     default_float,
+    expect_different,
     function_of,
     is_concrete,
-    listing,
 )
 from ..system import State
 from ..topology import AbstractEvent
@@ -171,9 +171,7 @@ class Experiment(TextInNotebooks, eqx.Module):
                 raise ValueError(
                     f"Argument `ts` of {where} must be finite, increase, and not begin before `start.t`, {float(self.start.t):g} s."
                 )
-        names = [s.name for s in self.signals]
-        if len(set(names)) < len(names):
-            raise ValueError(f"Argument `signals` of {where} must hold different names, but holds {listing(names)}.")
+        expect_different(f"`signals` of {where}", [s.name for s in self.signals])
         for signal in self.signals:
             _check_shapes(signal, self.ts.shape[0], where)
         # A window starts in the mode of the record's start; which mode acts there after events is not known.

@@ -18,9 +18,9 @@ from ..foundations import (
     calling,
     contract,
     default_float,
+    expect_different,
     function_of,
     is_concrete,
-    listing,
 )
 from .target import Location, Setup, locate
 
@@ -109,8 +109,7 @@ class Unknowns(eqx.Module):
             ValueError: naming the parameter, for names that lead nowhere or repeat, for values, bounds and scales that do not fit.
         """
         names = [p.name for p in parameters]
-        if len(set(names)) < len(names):
-            raise ValueError(f"Argument `parameters` must hold different names, but holds {listing(names)}.")
+        expect_different("`parameters`", names)
         free = tuple(p.name for p in parameters if not p.frozen)
         entries = tuple(locate(setup, p.name) if p.modifier is None else None for p in parameters)
         nominal = {p.name: _nominal(p, location, setup) for p, location in zip(parameters, entries, strict=True)}

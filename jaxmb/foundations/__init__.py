@@ -16,6 +16,7 @@ from .check import Check as Check
 from .check import counted as counted
 from .check import enforce as enforce
 from .check import expect_concrete as expect_concrete
+from .check import expect_different as expect_different
 from .check import is_concrete as is_concrete
 from .check import listing as listing
 from .check import shape_of as shape_of
