@@ -105,9 +105,11 @@ def test_rules_follow_the_annotations():
         with pytest.raises(error, match=match):
             door(**arguments)
     with pytest.raises(
-        TypeError, match="`rest` must be a System, but is a Mechanism; its method `build` gives a System"
+        TypeError, match="`rest` must be a System, but is a planar Mechanism; its method `build` gives a System"
     ):
         door(1, [], calls.pendulum())
+    with pytest.raises(TypeError, match=r"`mechanism` must be a spatial Mechanism, but is a planar Mechanism\.$"):
+        jm.models.to_urdf(calls.pendulum())
 
 
 def test_values_are_looked_at_where_they_are_known_and_kinds_always():

@@ -86,9 +86,43 @@ def test_energies_and_reactions_print_their_numbers_or_of_several_states_the_lea
     assert "ShapeDtypeStruct(" in str(jax.eval_shape(lambda: wrench))
 
 
+def test_what_is_made_of_parts_prints_their_numbers_and_names_a_line_each(run):
+    system, start, _ = run
+    spoken = lambda x: [" ".join(line.split()) for line in str(x).splitlines()]
+    rod = ["Body 'rod'", "mass 1", "inertia 0.0833333", "com 0.5, 0", "points a, b, centre"]
+    assert spoken(MECHANISM.bodies[0])[:5] == rod
+    step = jm.stepper(system, start, 0.01, control=jm.control.PD(["<pin>"], 2.0, 0.1))
+    assert spoken(step) == [
+        "Stepper",
+        "system System: 1 coordinate, 1 velocity, 0 constraint rows, 0 inputs",
+        "state State at t = 0 s",
+        "dt 0.01",
+        "control PID (stiffness 2, damping 0.1)",
+        "formulation GaussProjection (rank_tol 2.5e-07)",
+        "drift Projection (iterations 3)",
+        "solver Tsit5",
+        "independent 0 of 0",
+        "substeps 1",
+    ]
+    assert spoken(jm.try_assemble(system))[1:3] == ["state State at t = 0 s", "result successful"]
+    assert "push" in str(jm.Lock("<pin>", when=push)) and "ShapeDtypeStruct(" in str(jax.eval_shape(lambda: step))
+
+
+def push(t, q, v, reaction, params):
+    return q[0]
+
+
 def test_notebooks_show_what_is_printed_with_names_escaped(run):
     system, start, solution = run
-    for shown in (MECHANISM, system, start, solution, jm.diagnose(system, start), jm.analyse_reactions(system, start)):
+    for shown in (
+        MECHANISM,
+        *MECHANISM.elements.values(),
+        system,
+        start,
+        solution,
+        jm.diagnose(system, start),
+        jm.analyse_reactions(system, start),
+    ):
         text = shown._repr_html_()
         assert text.startswith("<pre") and html.unescape(text).endswith(f">{shown}</pre>") and "<pin>" not in text
     assert "&lt;pin&gt;" in system._repr_html_()

@@ -451,6 +451,8 @@ def test_refusals(tmp_path):
         jm.export.c(step, tmp_path, parameters=["mass"])
     with pytest.raises(ValueError, match="must be one of"):
         jm.export.c(step, tmp_path, outputs=["nobody"])
+    with pytest.raises(ValueError, match="`outputs` must hold different names, but repeats 'x'"):
+        jm.export.c(step, tmp_path, outputs=["x", "x"])
     with pytest.raises(TypeError, match="`outputs`, 'x', must return a number or an array, but returns a NoneType"):
         jm.export.c(step, tmp_path, outputs={"x": lambda system, state: None})
     with pytest.raises(TypeError, match=r"`outputs`, 'x', must compute with `jax.numpy` alone"):

@@ -432,7 +432,7 @@ def test_positions_beside_named_velocities_are_chosen():
     ("arguments", "error", "message"),
     [
         ({"independent": ["c"]}, ValueError, "must hold names of velocities out of 'a' and 'b', but holds 'c'"),
-        ({"independent": ["a", "a"]}, ValueError, "`independent` must hold different names, but holds 'a' and 'a'"),
+        ({"independent": ["a", "a"]}, ValueError, "`independent` must hold different names, but repeats 'a'"),
         ({"u": [1.0, 2.0]}, ValueError, r"`u` must have shape \(1,\), but has shape \(2,\)"),
         ({"outputs": lambda t, q, v, p: q[0]}, ValueError, r"`outputs` must return an array of shape \(ny,\)"),
     ],

@@ -1,5 +1,7 @@
 """Bodies without mass that constraints hold, against connections that keep a distance; and those that nothing holds."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -224,3 +226,42 @@ def test_hinges_along_one_line_are_refused_by_name(axis, q, along):
             match=f"along {along} there is no inertia, and no constraint holds it. Give mass and inertia of 'link0'",
         ):
             jm.reactions(system, state, formulation=method)
+
+
+def test_rounding_in_place_of_an_inertia_gives_no_row_a_size():
+    """The rows of an oblique hinge of a slender rod in the metric of M, in all units."""
+    (across, arm), values = np.random.default_rng(3).normal(size=(2, 3)), []
+    across = np.stack([across, np.cross(across, arm)])
+    for unit in (1e-3, 1.0, 1e3):
+        rows = jnp.block([[jnp.eye(3), unit * np.cross(np.eye(3), arm)], [jnp.zeros((2, 3)), across]])
+        for rounding in (0.0, 3e-17, -2e-17, 1e-13):
+            mass = jnp.diag(jnp.array([1.0, 1.0, 1.0, unit**2, unit**2, rounding * unit**2]))
+            metric = jm.linalg.regular_metric(mass, rows)
+            scaled = jm.linalg.metric_rows(metric, rows, jm.linalg.row_norms(metric, rows))
+            values.append(np.linalg.svd(scaled, compute_uv=False))
+    np.testing.assert_allclose(values[1:], values[:1] * 11, rtol=1e-9)
+    assert values[0][-1] > 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [1.0, 1000.0])
+def test_the_hinge_of_a_slender_rod_bears_what_newton_and_euler_say(unit):
+    oblique = np.array([0.7, 0.4, -0.5, 0.2]) / np.linalg.norm([0.7, 0.4, -0.5, 0.2])
+    rod = S.Body("rod", 2.0, shape=S.Rod(0.5 * unit))
+    hinge = S.Revolute(
+        "hinge", ("ground", (0.3 * unit, 0.2 * unit, 5.0 * unit)), ("rod", S.frame((0, 0, 0), oblique)), (0.3, 1.0, 0.2)
+    )
+    gravity = np.array([0.0, 0.0, -9.81 * unit])
+    system = S.Mechanism([rod], [hinge], gravity=gravity).build()
+    state = jm.assemble(system, {"hinge": 0.4}, {"hinge": 2.0})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the reaction of one hinge is determined
+        found = jm.joint_reaction(system, state, "hinge")
+    arm = np.asarray(jm.position(system, state, "rod.centre") - found.point)
+    linear = np.asarray(jm.acceleration(system, state, "rod.centre"))
+    force = 2.0 * (linear - gravity)
+    np.testing.assert_allclose(found.force, force, rtol=1e-12)
+    # Of the points r = s e, 0 < s < l, all in the direction of the centre: ∫ r × a dm = 4/3 m (c × a_c).
+    torque = np.cross(arm, 2.0 * (4 / 3 * linear - gravity))
+    np.testing.assert_allclose(found.torque, torque, rtol=0, atol=1e-12 * np.linalg.norm(torque))
+    assert not jm.diagnose(system, state).shared

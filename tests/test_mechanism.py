@@ -355,6 +355,10 @@ def test_inputs_act_by_motors_and_thrusters():
     same = jm.convert(state, system, absolute)
     found = acceleration(absolute, same, u=jnp.array([0.5, -0.25]))
     np.testing.assert_allclose(found[2], 1.5, atol=1e-12)
+    joint = mechanism.joints[0].name
+    for wrong in ({"hold": [joint]}, {"v": {joint: 1.0}, "hold_velocity": [joint]}):
+        with pytest.raises(ValueError, match=f"Joint '{joint}' has no coordinate in this build: .*`jaxmb.convert"):
+            jm.assemble(absolute, {joint: 0.3}, **wrong)
 
 
 @pytest.mark.slow

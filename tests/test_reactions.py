@@ -137,8 +137,9 @@ def test_door_on_two_hinges():
     for verdict in report.groups.values():
         assert {c for c, unique in verdict.components.items() if not unique} == open_components
     assert report.clusters == (("hinge0", "hinge1"),)
-    with pytest.warns(UserWarning, match="'hinge0' is not determined .* together with 'hinge1'"):
+    with pytest.warns(UserWarning, match="'hinge0' is not determined .* together with 'hinge1'") as caught:
         lower = jm.joint_reaction(system, state, "hinge0")
+    assert caught[0].filename == __file__
     upper = jm.joint_reaction(system, state, "hinge1", warn=False)
     np.testing.assert_allclose(lower.force + upper.force, [0.0, 0.0, 20.0 * G], atol=1e-10)
     moment = sum(np.cross(w.point, w.force) + w.torque for w in (lower, upper))

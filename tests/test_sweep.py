@@ -180,8 +180,9 @@ def test_a_shard_that_raises_loses_no_other(tmp_path):
         rows_per_shard=2,
         error=RuntimeError,
     )
-    with pytest.warns(UserWarning, match="1 of 4 shards are there, 2 of 7 rows; missing are 1, 2, 3"):
+    with pytest.warns(UserWarning, match="1 of 4 shards are there, 2 of 7 rows; missing are 1, 2, 3") as caught:
         data = jm.sweep.open(tmp_path)
+    assert caught[0].filename == __file__
     assert data.attrs == {"rows": 7, "missing_rows": 5, "missing_shards": 3}
     np.testing.assert_array_equal(data.y, [2.0, 4.0])
     assert status(tmp_path).missing == (1, 2, 3) and status(tmp_path).missing_rows == 5

@@ -12,6 +12,7 @@ from mechanisms import three_cranks
 
 import jaxmb as jm
 from jaxmb.kinematics.branches import _common_zeros
+from jaxmb.kinematics.curve import CurveEvent
 from jaxmb.kinematics.path import coordinate_of, release_input
 
 P = jm.planar
@@ -268,6 +269,16 @@ def test_open_curves_of_functions_and_isolated_poses():
         constraints=[jm.Holonomic("dot", lambda t, q, p: q[0] ** 2 + q[1] ** 2)],
     )
     assert jm.kinematics.branches(dot, jm.as_state(dot, [0.0, 0.0], length=1.0)).t.shape == (0,)
+
+
+def test_where_a_line_meets_a_plane_of_motions_no_branches_are_told_apart():
+    """x z = y z = 0: the line x = y = 0 and the plane z = 0."""
+    both = jm.Holonomic("both", lambda t, q, p: q[:2] * q[2])
+    system = jm.System(("x", "y", "z"), mass=lambda t, q, p: jnp.eye(3), constraints=[both])
+    met = jm.kinematics.branches(system, jm.as_state(system, jnp.zeros(3), length=1.0))
+    assert met.t.shape == (0,)
+    event = CurveEvent("branch point", "", 7, met, {"z": jnp.zeros(())}, met)
+    assert str(event) == "branch point, of more than one freedom at pose 7: z = 0"
 
 
 def refused(match, *args, **more):

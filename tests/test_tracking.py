@@ -347,8 +347,9 @@ def test_what_cannot_be_commanded_is_refused_by_name():
 def test_samples_too_far_apart_are_warned_of():
     """2/G_D and 2 G_D/G_P, one by one and inside of wrappers; coth(h/2τ) of a filtered force; h G_I/(1 + G_F) = 2."""
     law = tip_law()
-    with pytest.warns(UserWarning, match=r"must be below 2/G_D and 2 G_D/G_P, 0.1 s"):
+    with pytest.warns(UserWarning, match=r"must be below 2/G_D and 2 G_D/G_P, 0.1 s") as caught:
         C.Sampled(C.Saturated(C.Sum(law, C.GravityCompensation(MOTORS)), 10.0), 0.105)
+    assert caught[0].filename == __file__
     _, force = wall_law(False, gain=5.0, filter=0.01)
     with pytest.warns(UserWarning, match=r"G_F must be below coth\(h/2τ\) = 1.3"):
         C.Sampled(force, 0.02)

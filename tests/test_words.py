@@ -1,5 +1,6 @@
 """Docs speak of what there is: every name of the package in them exists, the glossary's words are those of the code."""
 
+import importlib
 import pathlib
 import re
 import tomllib
@@ -18,17 +19,29 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_names_of_the_package_exist(page):
+def wrong_names(text, pattern):
     wrong = set()
-    for name in re.findall(r"\bjm\.((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)", page.read_text()):
+    for name in re.findall(pattern, text):
         at = jm
         for part in name.split("."):
             if not hasattr(at, part):
                 wrong.add(name)
                 break
             at = getattr(at, part)
-    assert not wrong
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_names_of_the_package_exist(page):
+    assert not wrong_names(page.read_text(), r"\bjm\.((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)")
+
+
+def test_names_of_the_package_in_messages_and_docstrings_exist():
+    text = "\n".join(path.read_text() for path in (ROOT / "jaxmb").rglob("*.py"))
+    modules = [name for path in (ROOT / "jaxmb").iterdir() if path.is_dir() and (name := path.name)[0] != "_"]
+    for name in modules:
+        importlib.import_module(f"jaxmb.{name}")
+    assert not wrong_names(text, r"`jaxmb\.((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)")
 
 
 def test_words_of_the_glossary_are_those_of_the_code():

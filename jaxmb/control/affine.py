@@ -29,7 +29,7 @@ class Affine(eqx.Module):
         by_input: T = Y B (nv, nu), Y = (P M P)⁺ with Aghili's projector P.
         reaction: R₀ (nv,).
         reaction_by_input: R' = −(I − M Y) B (nv, nu).
-        multipliers: λ₀ (m,), as of `jaxmb.Acceleration`.
+        multipliers: λ₀ (m,), as of `jaxmb.formulation.Acceleration`.
         multipliers_by_input: λ' (m, nu), whose Cᵀλ' is R'.
     """
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation
-from ..foundations import NoNaN, as_function, check_fields, contract, default_float, function_of
+from ..foundations import NoNaN, TextInNotebooks, as_function, check_fields, contract, default_float, function_of
 from ..system import State, System, joint_names
 from .clock import AbstractClock
 from .instant import Instant
@@ -20,7 +20,7 @@ from .plant import Plant, Response
 Scalar = Float[Array, ""]
 
 
-class AbstractController(eqx.Module):
+class AbstractController(TextInNotebooks, eqx.Module):
     """u = `output`(t, q, v, z, plant), with a state z of its own: ż = `rate`(…), or from sample to sample by `sample`.
 
     To add one, inherit and define `output`; one that remembers something defines `init` and `rate` too. All numbers are

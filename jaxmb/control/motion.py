@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int
 from ..foundations import (
     AllNonNegative,
     NonNegative,
+    TextInNotebooks,
     contract,
     program,
 )
@@ -17,7 +18,7 @@ from .output import OutputRows
 from .plant import Plant
 
 
-class Command(eqx.Module):
+class Command(TextInNotebooks, eqx.Module):
     """Inputs of a control law and what it says of them.
 
     Attributes:

@@ -12,6 +12,7 @@ from ..foundations import (
     AllNonNegative,
     FunctionOfState,
     NonNegative,
+    TextInNotebooks,
     as_function,
     contract,
     listing,
@@ -163,7 +164,7 @@ def _checked_names(names: tuple[str, ...] | None, count: int) -> tuple[str, ...]
     return names
 
 
-class HybridCommand(eqx.Module):
+class HybridCommand(TextInNotebooks, eqx.Module):
     """Inputs for a motion and for forces.
 
     Attributes:

@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import listing
+from ..foundations import expect_different, listing
 from ..linalg import solve_spd
 from ..system import System, rate_matrix
 
@@ -190,6 +190,5 @@ def named_readings(names: object, system: System, argument: str) -> tuple[Abstra
             raise ValueError(
                 f"Argument `{argument}` must hold names of velocities out of {listing(system.velocities)}, but holds {name!r}."
             )
-    if len({r.name for r in readings}) < len(readings):
-        raise ValueError(f"Argument `{argument}` must hold different names, but holds {listing(names)}.")
+    expect_different(f"`{argument}`", [r.name for r in readings])
     return tuple(readings)

@@ -1,16 +1,23 @@
 """Controllers that act at samples, and hold their outputs between them."""
 
-import warnings
-
 import equinox as eqx
 import jax.numpy as jnp
 
-from ..foundations import FunctionOfMotion, Number, Positive, contract, default_float, is_concrete
+from ..foundations import (
+    FunctionOfMotion,
+    Number,
+    Positive,
+    TextInNotebooks,
+    contract,
+    default_float,
+    is_concrete,
+    warn,
+)
 from .clock import Clock
 from .controller import AbstractController, as_controller
 
 
-class Sampled(eqx.Module):
+class Sampled(TextInNotebooks, eqx.Module):
     """A controller in discrete time, with zero-order hold: it acts at t = phase + n·period, and when a run starts.
 
     Steps of the integrator end at the samples. Between them u and z are held; with `delay` what is put out at one sample acts
@@ -44,4 +51,4 @@ class Sampled(eqx.Module):
         self.clock = Clock(period=as_array(period), phase=as_array(phase), delay=delay)
         if is_concrete(self.clock, self.controller):
             for doubt in self.controller.check_period(float(self.clock.period)):
-                warnings.warn(doubt, stacklevel=4)  # Equinox makes modules by two functions of its own
+                warn(doubt)

@@ -5,12 +5,12 @@ import abc
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..foundations import RESULTS, Numbers
+from ..foundations import RESULTS, Numbers, TextInNotebooks
 from ..system import State, System
 from .controller import AbstractController
 
 
-class AbstractStepper(eqx.Module):
+class AbstractStepper(TextInNotebooks, eqx.Module):
     """Steps of one length, `state = step(state, u)`, such as `jaxmb.stepper` makes."""
 
     system: eqx.AbstractVar[System]

@@ -16,12 +16,15 @@ from ..foundations import (
     Key,
     NoNaN,
     Numbers,
+    TextInNotebooks,
     as_function,
     calling,
     contract,
+    counted,
     default_float,
     function_of,
     is_concrete,
+    outline,
     strong,
 )
 from ..simulation import Stepper, start_spread
@@ -33,7 +36,7 @@ OfState, OfStep, OfDraw = (function_of(x) for x in ("system, state", "system, st
 OfInputs = function_of("system, state, u")
 
 
-class State(eqx.Module):
+class State(TextInNotebooks, eqx.Module):
     """A point of an episode, with the field names of MuJoCo Playground and Brax.
 
     Attributes:
@@ -59,7 +62,7 @@ class State(eqx.Module):
         return dataclasses.replace(self, **fields)
 
 
-class Environment(eqx.Module):
+class Environment(TextInNotebooks, eqx.Module):
     """Episodes of a mechanism: `state = env.reset(rng)`, `state = env.step(state, action)`; a pytree, for `jit`, `vmap`, `scan` and `grad`.
 
     An action a in [−1, 1] is cut off there and becomes the inputs u = lower + (upper − lower) (a + 1)/2 of the stepper, which are held over its
@@ -129,6 +132,10 @@ class Environment(eqx.Module):
         self.spread = jax.tree.map(lambda x: jnp.asarray(x, default_float()), spread, is_leaf=lambda x: x is not spread)
         self.episode_length = None if episode_length is None else int(episode_length)
         _check(self)
+
+    def __str__(self) -> str:
+        observed, actions = counted(self.observation_size, "observed number"), counted(self.action_size, "action")
+        return outline(self, f"Environment: {observed}, {actions}")
 
     # By identity, so that `jax.jit(env.step)` works as it does with other environments: arrays have no hash.
     def __hash__(self) -> int:

@@ -5,11 +5,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ..foundations import Key, Numbers, contract, where_needed
+from ..foundations import Key, Numbers, TextInNotebooks, contract, where_needed
 from .environment import Environment, State
 
 
-class AutoReset(eqx.Module):
+class AutoReset(TextInNotebooks, eqx.Module):
     """An environment whose episodes follow each other: where one is over, the state is the start of the next.
 
     `reward`, `done`, `metrics` and `info["result"]`, `["steps"]`, `["truncation"]` are those of the step that ended the episode, `data` and `obs`

@@ -14,7 +14,7 @@ from ..fit.parameter import Parameter, Unknowns
 from ..fit.problem import build_system
 from ..fit.reading import reading
 from ..fit.target import Setup
-from ..foundations import as_parameters, calling, strong
+from ..foundations import as_parameters, calling, expect_different, strong
 from ..lanes import NotScalarError, Program, Shaped, entries
 from ..simulation import RegularStep, StepMethod, Stepper, regular_step
 from ..system import Names, State, System, canonical
@@ -98,6 +98,7 @@ class Model:
         unknowns = Unknowns.of([Parameter(name, scale=1.0) for name in parameters], setup)
         state = step.start()
         system = step.system.in_mode(state.mode)
+        expect_different("`outputs`", outputs)
         named = outputs if isinstance(outputs, Mapping) else {name: name for name in outputs}
         readings = {name: reading(of, system, f"`outputs`, '{name}'") for name, of in named.items()}
         return cls(

@@ -15,19 +15,20 @@ from ..foundations import (
     Numbers,
     Positive,
     Text,
+    TextInNotebooks,
     as_function,
     as_parameters,
     contract,
     default_float,
+    expect_different,
     function_of,
     is_concrete,
-    listing,
 )
 from ..system import State
 from ..topology import AbstractEvent
 
 
-class Signal(eqx.Module):
+class Signal(TextInNotebooks, eqx.Module):
     """A measured quantity.
 
     Args:
@@ -96,7 +97,7 @@ def _name(of: Callable[..., object]) -> str:
     return next((x for at in ("name", "__name__") if isinstance(x := getattr(of, at, None), str)), type(of).__name__)
 
 
-class Experiment(eqx.Module):
+class Experiment(TextInNotebooks, eqx.Module):
     """A run of which something is known.
 
     Args:
@@ -170,9 +171,7 @@ class Experiment(eqx.Module):
                 raise ValueError(
                     f"Argument `ts` of {where} must be finite, increase, and not begin before `start.t`, {float(self.start.t):g} s."
                 )
-        names = [s.name for s in self.signals]
-        if len(set(names)) < len(names):
-            raise ValueError(f"Argument `signals` of {where} must hold different names, but holds {listing(names)}.")
+        expect_different(f"`signals` of {where}", [s.name for s in self.signals])
         for signal in self.signals:
             _check_shapes(signal, self.ts.shape[0], where)
         # A window starts in the mode of the record's start; which mode acts there after events is not known.

@@ -13,18 +13,19 @@ from jaxtyping import Array, Float
 from ..foundations import (
     AllPositive,
     NoNaN,
+    TextInNotebooks,
     as_parameters,
     calling,
     contract,
     default_float,
+    expect_different,
     function_of,
     is_concrete,
-    listing,
 )
 from .target import Location, Setup, locate
 
 
-class Parameter(eqx.Module):
+class Parameter(TextInNotebooks, eqx.Module):
     """A number, or an array, that is looked for or kept.
 
     The names of the arguments are those of `mujoco.sysid`.
@@ -108,8 +109,7 @@ class Unknowns(eqx.Module):
             ValueError: naming the parameter, for names that lead nowhere or repeat, for values, bounds and scales that do not fit.
         """
         names = [p.name for p in parameters]
-        if len(set(names)) < len(names):
-            raise ValueError(f"Argument `parameters` must hold different names, but holds {listing(names)}.")
+        expect_different("`parameters`", names)
         free = tuple(p.name for p in parameters if not p.frozen)
         entries = tuple(locate(setup, p.name) if p.modifier is None else None for p in parameters)
         nominal = {p.name: _nominal(p, location, setup) for p, location in zip(parameters, entries, strict=True)}

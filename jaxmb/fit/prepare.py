@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ..control import AbstractController, Sampled
 from ..formulation import formulation_at
-from ..foundations import as_parameters, is_concrete, listing, strong
+from ..foundations import as_parameters, expect_different, is_concrete, listing, strong
 from ..lanes import WRITING
 from ..lanes.jaxpr import arguments_used
 from ..system import State, System, check_state, position_residual, velocity_residual
@@ -124,8 +124,7 @@ def _check_arguments(
     if jacobian not in (None, "forward", "reverse"):
         raise ValueError(f"Argument `jacobian` must be 'forward', 'reverse' or None, but is {jacobian!r}.")
     names = tuple(e.name or str(i) for i, e in enumerate(experiments))
-    if len(set(names)) < len(names):
-        raise ValueError(f"Argument `experiments` must hold different names, but holds {listing(names)}.")
+    expect_different("`experiments`", names)
     return names
 
 

@@ -10,7 +10,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from ..dependence import Decision, decide
-from ..foundations import RESULTS, Positive, check_fields, program
+from ..foundations import RESULTS, Positive, TextInNotebooks, check_fields, program
 from ..linalg import ConstrainedFactor, SparseRows, cutoff, independent_rows, minimum_norm_multipliers
 from ..system import Nearby, Terms
 from .interpolation import beside_singular_poses
@@ -23,7 +23,7 @@ CONTRADICTION = 1e-6
 SMALL_ROW = 1e-6
 
 
-class Acceleration(eqx.Module):
+class Acceleration(TextInNotebooks, eqx.Module):
     """The solution of the equations of motion at one state, as a formulation returns it.
 
     Attributes:

@@ -16,6 +16,7 @@ from .check import Check as Check
 from .check import counted as counted
 from .check import enforce as enforce
 from .check import expect_concrete as expect_concrete
+from .check import expect_different as expect_different
 from .check import is_concrete as is_concrete
 from .check import listing as listing
 from .check import shape_of as shape_of
@@ -48,6 +49,7 @@ from .contract import Rule as Rule
 from .contract import Text as Text
 from .contract import Vector as Vector
 from .contract import Whole as Whole
+from .display import outline as outline
 from .display import summary as summary
 from .display import TextInNotebooks as TextInNotebooks
 from .explicit import AbstractExplicit as AbstractExplicit
@@ -75,6 +77,7 @@ from .result import RESULTS as RESULTS
 from .result import verdicts as verdicts
 from .silent import silent as silent
 from .unreached import with_nan_derivatives as with_nan_derivatives
+from .warning import warn as warn
 from .working import show_progress as show_progress
 from .working import shows_progress as shows_progress
 from .working import working as working

@@ -1,5 +1,6 @@
 """Refusals: an error at once where the values are known, one from inside the compiled program where they are traced."""
 
+import collections
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
@@ -117,6 +118,17 @@ def listing(items: Iterable[object]) -> str:
     if len(words) > MOST:
         words = [*words[: MOST - 1], f"{len(words) - MOST + 1} others"]
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1] if words else "none"
+
+
+def expect_different(argument: str, names: Iterable[str]) -> None:
+    """Refuses names of which one comes twice; `argument` is what they are of, as it stands in the message.
+
+    Raises:
+        ValueError: naming those that repeat.
+    """
+    repeated = [name for name, count in collections.Counter(names).items() if count > 1]
+    if repeated:
+        raise ValueError(f"Argument {argument} must hold different names, but repeats {listing(repeated)}.")
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:

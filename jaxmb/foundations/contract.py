@@ -25,6 +25,8 @@ Test = Callable[[Any], bool]
 
 # So many characters of a refused value are shown: with the rest of the sentence two lines of a terminal.
 SHOWN = 60
+# Packages with classes of the same names.
+TWINS = ("planar", "spatial")
 
 
 class Rule(NamedTuple):
@@ -206,7 +208,7 @@ def _simple(annotation: object) -> Rule | None:
         return None
     if issubclass(kind, AbstractArray):
         return _array(kind)
-    return Rule(_article(kind.__name__), lambda x: isinstance(x, kind))
+    return Rule(_article(_kind_name(kind)), lambda x: isinstance(x, kind))
 
 
 def _array(annotation: type[AbstractArray]) -> Rule:
@@ -264,6 +266,12 @@ def _article(word: str) -> str:
     return ("an " if word[0] in "AEIOUaeio" else "a ") + word
 
 
+def _kind_name(kind: type) -> str:
+    """The name of a class, with that of its package where the other one has a class of this name too."""
+    package = next((x for x in TWINS if f".{x}." in kind.__module__), "")
+    return f"{package} {kind.__name__}".lstrip()
+
+
 def _description(value: object) -> str:
     if inspect.isclass(value):
         return f"the class {value.__name__}"
@@ -276,14 +284,14 @@ def _description(value: object) -> str:
         return shown if len(shown) <= SHOWN else shown[:SHOWN] + "…"
     if inspect.isfunction(value):
         return f"a function {inspect.signature(value)}"
-    hint = "; its method `build` gives a System" if hasattr(value, "build") else ""
-    return _article(type(value).__name__) + hint
+    return _article(_kind_name(type(value)))
 
 
 def refusal(rule: Rule, argument: str, value: object) -> Exception:
     """The error for a value that a rule does not admit."""
     kind = ValueError if rule.kind(value) else TypeError
-    return kind(f"Argument {argument} must be {rule.noun}, but is {_description(value)}.")
+    hint = "; its method `build` gives a System" if "System" in rule.noun and hasattr(value, "build") else ""
+    return kind(f"Argument {argument} must be {rule.noun}, but is {_description(value)}{hint}.")
 
 
 # Doors

@@ -21,6 +21,9 @@ class Function(eqx.Module):
 
     fn: Callable[..., PyTree] = eqx.field(static=True)
 
+    def __str__(self) -> str:
+        return getattr(self.fn, "__name__", type(self.fn).__name__)
+
     def __call__(self, *args: PyTree) -> PyTree:
         """Calls the function."""
         return self.fn(*args)

@@ -30,6 +30,7 @@ from ..foundations import (
 )
 from ..linalg import RANK_TOL
 from ..system import (
+    AbstractJoints,
     Mode,
     Scale,
     State,
@@ -124,10 +125,9 @@ def as_guess(
     throw: bool,
 ) -> tuple[System, "Guess"]:
     """The system and the guess as iterations take them; refuses what does not fit."""
-    cuts = {} if system.joints is None else system.joints.loops
     q, aims = _split(system, q)
-    q = _full_vector(q, system.guess, system.coordinates, "q", cuts)
-    v = _full_vector(v, as_floats(np.zeros(system.nv)), system.velocities, "v", cuts)
+    q = _full_vector(q, system.guess, system.coordinates, "q", system.joints)
+    v = _full_vector(v, as_floats(np.zeros(system.nv)), system.velocities, "v", system.joints)
     t = as_floats(t)
     _expect_shape("q", q.shape, (system.nq,))
     _expect_shape("v", v.shape, (system.nv,))
@@ -135,8 +135,8 @@ def as_guess(
     if throw:
         _expect_finite("q", q, system.coordinates)
         _expect_finite("v", v, system.velocities)
-    fixed = _indices(hold, system.coordinates, "hold", cuts)
-    fixed_velocities = _indices(hold_velocity, system.velocities, "hold_velocity", cuts)
+    fixed = _indices(hold, system.coordinates, "hold", system.joints)
+    fixed_velocities = _indices(hold_velocity, system.velocities, "hold_velocity", system.joints)
     size = None if length is None else jnp.asarray(length, default_float())
     mode = _mode(system, inactive)
     system, concrete = with_layout(strong(system)), is_outermost(system, t, q, v, size)
@@ -250,7 +250,7 @@ def _split(system: System, q: object) -> tuple[Any, dict[str, Number]]:
 
 
 def _full_vector(
-    overrides: PyTree, default: Array, names: tuple[str, ...], argument: str, cuts: Mapping[str, Sequence[str]]
+    overrides: PyTree, default: Array, names: tuple[str, ...], argument: str, joints: AbstractJoints | None
 ) -> Array:
     """The default with what the user overrides, as an array or by name."""
     if overrides is None:
@@ -260,7 +260,7 @@ def _full_vector(
         if is_concrete(overrides):
             overrides = np.asarray(overrides, default_float())
         return jnp.asarray(as_parameters(overrides), default_float())
-    index = [*_indices(tuple(overrides), names, argument, cuts)]
+    index = [*_indices(tuple(overrides), names, argument, joints)]
     # NumPy where all numbers are concrete: an indexed update in JAX is a program to compile for each entry.
     numbers = arrays_of(default, overrides)
     values = [numbers.asarray(x, default_float()) for x in overrides.values()]
@@ -285,7 +285,7 @@ def _expect_finite(argument: str, value: Array, names: tuple[str, ...]) -> None:
 
 
 def _indices(
-    names: Sequence[str | int], available: tuple[str, ...], argument: str, cuts: Mapping[str, Sequence[str]]
+    names: Sequence[str | int], available: tuple[str, ...], argument: str, joints: AbstractJoints | None
 ) -> tuple[int, ...]:
     if isinstance(names, str):
         raise TypeError(f"Argument `{argument}` must be a sequence of names or indices, but is the string {names!r}.")
@@ -296,14 +296,23 @@ def _indices(
         elif name in available:
             indices.append(available.index(name))
         else:
-            joint = str(name).partition(".")[0]
-            closing = (
-                f" Joint '{joint}' closes the loop of {listing(cuts[joint])}, and its coordinates follow from the others'; name these, or "
-                f"`build(cut=[…])` with another joint of the loop."
-                if joint in cuts
-                else ""
-            )
             raise ValueError(
-                f"Argument `{argument}` must hold indices or names out of {', '.join(available)}, but holds {name!r}.{closing}"
+                f"Argument `{argument}` must hold indices or names out of {', '.join(available)}, but holds {name!r}."
+                f"{_without_coordinate(joints, str(name).partition('.')[0])}"
             )
     return tuple(dict.fromkeys(indices))
+
+
+def _without_coordinate(joints: AbstractJoints | None, name: str) -> str:
+    """What to do where a joint has no coordinate in the system."""
+    if joints is None or name not in joints.names:
+        return ""
+    if name in joints.loops:
+        return (
+            f" Joint '{name}' closes the loop of {listing(joints.loops[name])}, and its coordinates follow from the others'; name these, or "
+            "`build(cut=[…])` with another joint of the loop."
+        )
+    return (
+        f" Joint '{name}' has no coordinate in this build: name coordinates of its bodies, or assemble the system of `build()` with it and "
+        "carry the state over by `jaxmb.convert(state, source, target)`."
+    )

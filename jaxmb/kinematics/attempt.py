@@ -6,13 +6,13 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..foundations import RESULTS, Number, Numbers, Positive, all_hold, contract, program
+from ..foundations import RESULTS, Number, Numbers, Positive, TextInNotebooks, all_hold, contract, program
 from ..linalg import RANK_TOL
 from ..system import State, System, scaled_residuals
 from .assemble import as_guess, nearest
 
 
-class Attempt(eqx.Module):
+class Attempt(TextInNotebooks, eqx.Module):
     """The result of `try_assemble`.
 
     Attributes:

@@ -30,7 +30,8 @@ def branches(system: System, state: State) -> State:
         state: one pose.
 
     Returns:
-        States; none (0,) at a pose that no motion leads through.
+        States; none (0,) at a pose that no motion leads through, and where motions of more than one freedom meet, as where a part folds onto
+        its hinge and may turn by itself.
 
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm

@@ -4,7 +4,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import TextInNotebooks, table
+from ..foundations import TextInNotebooks, counted, table
 from ..system import State
 
 
@@ -19,7 +19,7 @@ class CurveEvent(eqx.Module):
         state: the pose; its velocity leads on along the curve.
         values: the coordinates that are watched, by name.
         branches: of a branch point, the pose once for each branch through it (k,), with a velocity along the branch; from each
-            `trace_motion` follows that branch. None for other events.
+            `trace_motion` follows that branch; none (0,) where motions of more than one freedom meet. None for other events.
     """
 
     kind: str = eqx.field(static=True)
@@ -31,7 +31,8 @@ class CurveEvent(eqx.Module):
 
     def __str__(self) -> str:
         where = ", ".join(f"{name} = {float(value):.9g}" for name, value in self.values.items())
-        count = "" if self.branches is None else f", of {self.branches.t.shape[0]} branches"
+        k = None if self.branches is None else self.branches.t.shape[0]
+        count = "" if k is None else f", of {counted(k, 'branch', 'branches')}" if k else ", of more than one freedom"
         return f"{self.kind}{f' of {self.name}' * bool(self.name)}{count} at pose {self.index}: {where}"
 
 

@@ -290,5 +290,5 @@ def _check_start(freedom: Array, fits: bool, moving: bool, input: str) -> None:
     if not fits:
         raise ValueError(
             "Argument `state` must have a velocity along one of the branches that meet at its pose, where the mechanism has "
-            f"{here} degrees of freedom, but has none: take one of `jaxmb.branches(system, state)`."
+            f"{here} degrees of freedom, but has none: take one of `jaxmb.kinematics.branches(system, state)`."
         )

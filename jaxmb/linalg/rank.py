@@ -28,6 +28,12 @@ RANK_TOL = 2.5e-7
 SINGULAR = 100
 # No cut-off is below so many units of the precision: rounding makes remainders of rows that follow from others of some of these.
 UNITS = 1e3
+# A velocity whose inertia is so small beside that of others in its rows counts as without inertia: rows that differ by √LIGHT in the metric
+# only would come near to the cut-off.
+LIGHT = (100 * RANK_TOL) ** 2
+# An entry takes part in a row from this size on, rows and columns being scaled to largest entries of 1, whatever their units, by so many
+# turns, each of which halves the orders of magnitude that are left (Ruiz 2001, RAL-TR-2001-034).
+PART, BALANCING = 1e-2, 4
 # How often sizes are handed on between rows and coordinates without mass: across so many of these in a chain.
 TURNS = 3
 
@@ -50,12 +56,15 @@ def stiffened(
 
 
 def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) -> Float[Array, "nv nv"]:
-    """M where it is positive definite, else M with the constraint rows added, see `stiffened`.
+    """M where it is positive definite by more than `LIGHT`, else M with the constraint rows added, see `stiffened`.
 
     The size of a row is then that in the diagonal of M, as far as it has masses; what it connects them to takes part from
-    there on, for a few rows in turn.
+    there on, for a few rows in turn. Rank and reactions are the same in any metric: one that is nearly singular has too few digits for them.
     """
+    light = max(LIGHT, SINGULAR * float(jnp.finfo(mass.dtype).eps))
     inertia, squared = jnp.diagonal(mass), jacobian**2
+    heavy = inertia > light * _inertia_beside(*lax.stop_gradient((inertia, squared)))
+    all_heavy, inertia = jnp.all(heavy), jnp.where(heavy, inertia, 0)
     # Rounding of a zero ties nothing: a velocity without mass that it ties to masses would count as nearly free.
     rounding = (SINGULAR * jnp.finfo(mass.dtype).eps) ** 2 * jnp.max(squared, axis=1, keepdims=True, initial=0)
     squared = jnp.where(squared > rounding, squared, 0)
@@ -72,7 +81,21 @@ def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) 
     stiff, _ = stiffened(mass, jacobian, jnp.sqrt(jnp.where(sizes > 0, sizes, 1)))
     # Cholesky's pivots relative to the diagonal of M: NaN where M is indefinite, which compares as false, so that the stiffened matrix is taken.
     pivots = 1 / (jnp.diagonal(inverse_root(mass)) ** 2 * jnp.diagonal(mass))
-    return jnp.where(jnp.all(pivots > SINGULAR * jnp.finfo(mass.dtype).eps), mass, stiff)
+    return jnp.where(all_heavy & jnp.all(pivots > light), mass, stiff)
+
+
+def _inertia_beside(inertia: Float[Array, " nv"], squared: Float[Array, "m nv"]) -> Float[Array, " nv"]:
+    """For each velocity the largest inertia M_kk (C_ij/C_ik)² that its rows, of which the squares are given, connect it to."""
+    nonzero = lambda x: jnp.where(x > 0, x, 1)
+    balanced = squared
+    for _ in range(BALANCING):
+        largest = [jnp.max(balanced, axis=axis, keepdims=True, initial=0) for axis in (0, 1)]
+        balanced = balanced / jnp.sqrt(nonzero(largest[0]) * nonzero(largest[1]))
+    takes_part = balanced > PART**2
+    beside = jnp.where(takes_part, inertia / nonzero(squared), 0)
+    return jnp.max(
+        jnp.where(takes_part, squared, 0) * jnp.max(beside, axis=1, keepdims=True, initial=0), axis=0, initial=0
+    )
 
 
 def metric_root(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) -> Float[Array, "nv nv"]:

@@ -9,12 +9,12 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import Finite, arrays_of, as_jax, in_numpy, listing, program, stacked
+from ..foundations import Finite, TextInNotebooks, arrays_of, as_jax, in_numpy, listing, program, stacked
 from .marker import as_pose, as_vector
 from .shape import AbstractShape, Stroke
 
 
-class AbstractBody(eqx.Module):
+class AbstractBody(TextInNotebooks, eqx.Module):
     """A rigid body, its points, and a guess of its pose.
 
     Attributes:

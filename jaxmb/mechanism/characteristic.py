@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 
 from ..foundations import (
     Finite,
+    TextInNotebooks,
     as_parameters,
     contract,
     default_float,
@@ -22,7 +23,7 @@ Scalar = Float[Array, ""]
 INTERPOLATIONS, BEYOND = ("linear", "cubic"), ("hold", "refuse")
 
 
-class Table(eqx.Module):
+class Table(TextInNotebooks, eqx.Module):
     """y(x) between the points of a table; called with x.
 
     "cubic" is the monotone cubic of Fritsch and Butland (1984), with a continuous derivative: it does not overshoot, so that it rises where

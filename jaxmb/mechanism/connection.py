@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import AbstractExplicit, Positive, as_floats, contract
+from ..foundations import AbstractExplicit, Positive, TextInNotebooks, as_floats, contract
 from .marker import Marker, MarkerLike, as_vector, marker
 from .pair import AbstractPair
 from .pose import inverse, position_of, product
@@ -16,7 +16,7 @@ from .pose import inverse, position_of, product
 ROLLING = " rolling"
 
 
-class AbstractConnection(AbstractExplicit):
+class AbstractConnection(TextInNotebooks, AbstractExplicit):
     """A relation between a frame A on one body and a frame B on another.
 
     Attributes:
@@ -141,7 +141,7 @@ class Distance(AbstractConnection):
         return (jnp.sum(gap**2) - data**2) / (2 * data)
 
 
-class AbstractRelation(eqx.Module):
+class AbstractRelation(TextInNotebooks, eqx.Module):
     """A linear relation between joint coordinates, Σ factor_i s_i = offset.
 
     Attributes:

@@ -8,14 +8,22 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import AbstractExplicit, FunctionOfTime, Vector, as_function, contract, default_float
+from ..foundations import (
+    AbstractExplicit,
+    FunctionOfTime,
+    TextInNotebooks,
+    Vector,
+    as_function,
+    contract,
+    default_float,
+)
 from .marker import Marker, MarkerLike, marker
 from .motion import Motion
 from .pose import inverse, rotation_of
 from .structure import AbstractStructure
 
 
-class AbstractDriver(AbstractExplicit):
+class AbstractDriver(TextInNotebooks, AbstractExplicit):
     """One row that follows a function of time.
 
     Attributes:

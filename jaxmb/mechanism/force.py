@@ -16,6 +16,7 @@ from ..foundations import (
     NonNegative,
     Number,
     Positive,
+    TextInNotebooks,
     as_function,
     contract,
     default_float,
@@ -33,7 +34,7 @@ def number(value: Number, argument: str) -> Scalar:
     return as_vector(value, argument, ())
 
 
-class AbstractForce(eqx.Module):
+class AbstractForce(TextInNotebooks, eqx.Module):
     """An element that exerts forces. To add one, inherit and define `power` and `value`, and the rest where it differs.
 
     Attributes:
@@ -381,7 +382,7 @@ def wrench_power(wrench: Float[Array, " w"], at: Marker, test: Motion) -> Scalar
     return jnp.dot(wrench[:dim], test.velocity(at)) + jnp.dot(wrench[dim:], test.angular_velocity(at))
 
 
-class AbstractActuator(eqx.Module):
+class AbstractActuator(TextInNotebooks, eqx.Module):
     """An element whose force is an input u times a fixed direction.
 
     Attributes:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import Finite, is_concrete
+from ..foundations import Finite, TextInNotebooks, is_concrete
 from .marker import as_vector
 
 Scalar = Float[Array, ""]
@@ -18,7 +18,7 @@ Scalar = Float[Array, ""]
 Stroke = tuple[str, ...]
 
 
-class AbstractShape(eqx.Module):
+class AbstractShape(TextInNotebooks, eqx.Module):
     """A region that a body fills evenly. To add one, inherit and define all of this; its fields are what `__init__` takes.
 
     Attributes:

@@ -92,7 +92,7 @@ class Reactions(TextInNotebooks, eqx.Module):
             at singular poses. That of a driver is its effort, (...).
         forces: C_Xᵀλ_X by constraint name (..., nv), which add up to `reaction`. `jaxmb.analyse_reactions` reports which of
             them a rigid model determines.
-        result: what the formulation reports (...), see `jaxmb.Acceleration`.
+        result: what the formulation reports (...), see `jaxmb.formulation.Acceleration`.
     """
 
     vdot: Float[Array, "... nv"]

@@ -38,7 +38,7 @@ def tabulate(
       share is not determined: it is NaN, not the share of least norm;
     * "reactions": "reaction.name", M v̇ − F along each velocity, which is determined wherever v̇ is;
     * "energy": "energy.kinetic", "energy.potential", "energy.total", "energy.balance", and `work`;
-    * "residuals": "residual.name" and "residual_rate.name" of each row, see `jaxmb.Residuals`.
+    * "residuals": "residual.name" and "residual_rate.name" of each row, see `jaxmb.output.Residuals`.
 
     Values at times that the run did not reach are NaN. Units are those that are known.
 

@@ -1,7 +1,6 @@
 """Force and torque in a joint."""
 
 import dataclasses
-import warnings
 
 import equinox as eqx
 import jax
@@ -11,7 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, formulation_at
-from ..foundations import RESULTS, NoNaN, TextInNotebooks, contract, is_concrete, listing, strong, summary
+from ..foundations import RESULTS, NoNaN, TextInNotebooks, contract, is_concrete, listing, strong, summary, warn
 from ..mechanism import absolute, acceleration_of_bodies, connection_slot, joint_terms, linkage_of, wrench_map
 from ..reaction import analyse_reactions
 from ..simulation import Solution
@@ -184,8 +183,7 @@ def _warn(system: System, motion: Solution | State, joints: tuple[str, ...], res
             continue
         partners = [name for name in report.cluster_of(joint) if name != joint]
         traded = f" together with {listing(partners)}" if partners else ""
-        warnings.warn(
+        warn(
             f"The reaction in '{joint}' is not determined by a rigid model: it may be changed{traded} without changing the "
-            "motion. The value of least norm is one of many; `analyse_reactions` tells which components can be trusted.",
-            stacklevel=4,
+            "motion. The value of least norm is one of many; `analyse_reactions` tells which components can be trusted."
         )

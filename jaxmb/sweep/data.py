@@ -4,10 +4,9 @@ import dataclasses
 import importlib.util
 import os
 import pathlib
-import warnings
 from typing import TYPE_CHECKING
 
-from ..foundations import TextInNotebooks, contract, counted, optional
+from ..foundations import TextInNotebooks, contract, counted, optional, warn
 from .manifest import load
 from .shards import Shards
 from .table import NUMBER
@@ -71,7 +70,7 @@ def open(folder: str | os.PathLike[str]) -> "xarray.Dataset":
     if not parts:
         raise FileNotFoundError(f"There are no shards in {folder} yet.")
     if state.missing:
-        warnings.warn(str(state), stacklevel=2)
+        warn(str(state))
     data = concat(
         # Shards agree in variables by construction; to compare coordinates would read all of them.
         [_lazy(part) for part in parts],

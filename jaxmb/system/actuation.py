@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import listing
+from ..foundations import expect_different
 from .inertia import rate_matrix
 
 Scalar = Float[Array, ""]
@@ -46,6 +46,5 @@ def joint_names(joints: str | Iterable[str] | None) -> tuple[str, ...] | None:
     """
     # A string is a sequence of letters, too.
     names = (joints,) if isinstance(joints, str) else None if joints is None else tuple(joints)
-    if names is not None and len(set(names)) < len(names):
-        raise ValueError(f"Argument `joints` must hold different names, but holds {listing(names)}.")
+    expect_different("`joints`", names or ())
     return names

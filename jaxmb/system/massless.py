@@ -81,9 +81,10 @@ def massless_at(system: System, t: ArrayLike, q: Array, bodies: tuple[str, ...] 
     # Inside `jax.jit` the numbers of the system are concrete although operations would be traced.
     with jax.ensure_compile_time_eval():
         system, instant, q = strong(system), strong(jnp.asarray(t, q.dtype)), strong(q)
-        # M alone first: C is differentiated only for the rare system whose M is singular.
+        # M alone first: C is differentiated only for the rare system whose M is singular. Of bodies that are known to be without inertia
+        # M may hold rounding, which is no inertia beside that of the metric.
         mass = np.asarray(_mass(system, instant, q))
-        if not np.isfinite(mass).all() or not _named(system, _scaled(mass, mass)):
+        if not np.isfinite(mass).all() or not (bodies or _named(system, _scaled(mass, mass))):
             return None
         metric = np.asarray(_metric(system, instant, q))
     without, unconstrained = (_named(system, _scaled(x, metric)) for x in (mass, metric))

@@ -19,6 +19,7 @@ from ..foundations import (
     contract,
     counted,
     default_float,
+    expect_different,
     listing,
     remembered,
     shape_of,
@@ -482,9 +483,7 @@ def _names(names: int | Sequence[str], argument: str, letter: str) -> tuple[str,
         return tuple(f"{letter}{i}" for i in range(names))
     if not len(names):
         raise ValueError(f"Argument `{argument}` must be a number or a sequence of names, but is {names!r}.")
-    repeated = sorted({x for x in names if list(names).count(x) > 1})
-    if repeated:
-        raise ValueError(f"Argument `{argument}` must hold different names, but repeats {listing(repeated)}.")
+    expect_different(f"`{argument}`", names)
     return tuple(names)
 
 
@@ -523,9 +522,7 @@ def _row_counts(
                 f"Argument `constraints[{i}]` must be a `Holonomic` or `Pfaffian` constraint, but is {constraint!r}."
             )
         names = [name for c in system.constraints[: i + 1] for name in (dict(c.parts) if c.parts else (c.name,))]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise ValueError(f"Argument `constraints` must hold different names, but repeats {listing(repeated)}.")
+        expect_different("`constraints`", names)
         arguments = (t, q) if isinstance(constraint, Holonomic) else (t, q, v)
         label = f"fn of constraint '{constraint.name}'"
         shape = shape_of(label, constraint.fn, (*arguments, system.params), ("k",), ())

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import Check, Guard, Number, as_floats, as_function, as_parameters, calling
+from ..foundations import Check, Guard, Number, TextInNotebooks, as_floats, as_function, as_parameters, calling
 from ..system import LockRow, System
 from .change import Change
 from .context import EventContext
@@ -30,7 +30,7 @@ class Occurrence(NamedTuple):
     apply: Callable[[Change, EventContext], Change]
 
 
-class AbstractEvent(eqx.Module):
+class AbstractEvent(TextInNotebooks, eqx.Module):
     """Something that happens at a time, or when a guard reaches zero.
 
     To add one, inherit from this class and define `apply`, and `acts_on` if it acts on constraints. One that adds a row has

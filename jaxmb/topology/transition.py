@@ -117,7 +117,7 @@ def transition(
         throw: whether to raise where positions do not fit or no velocity does; `result` says it in any case.
 
     Raises:
-        ValueError: for unknown names, rows that already act or rest as demanded, an unknown method, and positions that do not fit.
+        ValueError: where nothing is asked for, for unknown names, rows that already act or rest as demanded, an unknown method, and positions that do not fit.
         RuntimeError: with concrete numbers, if no velocity satisfies all constraints or the solution fails.
 
     Example:
@@ -127,6 +127,7 @@ def transition(
         >>> [round(float(x), 6) for x in jump.after.v], round(float(jump.loss), 6)
         ([1.5, 0.0], 0.25)
     """
+    _check_purpose((lock, activate, release), impulse, restitution, assemble)
     if method not in METHODS:
         raise ValueError(f"Argument `method` must be one of {listing(METHODS)}, but is {method!r}.")
     check_state(system, state)
@@ -158,6 +159,20 @@ def transition(
         return change
     counts = [diagnose(system, s, formulation=formulation) for s in (before, change.after)]
     return dataclasses.replace(change, regular=all(d.rank == d.rank_nearby for d in counts))
+
+
+def _check_purpose(names: tuple[Sequence[object], ...], impulse: object, restitution: object, assemble: bool) -> None:
+    """Refuses a change of nothing, and what is said of constraints that begin to act where none does.
+
+    `names` are of what is locked, of what begins to act and of what ceases to.
+    """
+    if impulse is None and not any(names):
+        raise ValueError(
+            "One of the arguments `lock`, `activate`, `release` and `impulse` must say what happens, but none does."
+        )
+    for argument, without, given in (("restitution", "None", restitution is not None), ("assemble", "False", assemble)):
+        if given and not names[1]:
+            raise ValueError(f"Argument `{argument}` must be {without} where `activate` names nothing, but is not.")
 
 
 def _check_effect(system: System, state: State, events: Sequence[AbstractEvent]) -> None:
