@@ -112,6 +112,16 @@ def test_samples_are_those_of_a_loop_by_hand():
 
 
 @pytest.mark.slow
+def test_a_sample_that_is_no_number_ends_the_run_with_its_reason():
+    """By adaptive steps, whose errors are relative to the state: no step is tried again and again."""
+    system, state = pendulum()
+    law = C.Sampled(lambda t, q, v, p: jnp.array([jnp.sqrt(0.15 - t)]), 0.1)
+    run = jm.simulate(system, state, [0.1, 0.2, 0.4], control=law, throw=False)
+    assert run.result == jm.RESULTS.nonfinite and run.stats["num_steps"] < 50
+    assert np.isfinite(run.q[:2]).all() and np.isnan(run.q[2]).all()
+
+
+@pytest.mark.slow
 def test_what_is_put_out_may_come_one_sample_late():
     _, state = pendulum()
     late = [jnp.zeros(1)]

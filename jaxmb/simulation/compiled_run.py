@@ -400,7 +400,8 @@ def _judge_attempt(
     accept, begin, end, jumped, state, controller_result = settings.controller.adapt_step_size(
         carry.t0, carry.t1, y0, y1, None, error, order, carry.controller
     )
-    accept = jnp.asarray(accept)
+    # One that fails ends the run; a sample that is not finite would make its error NaN.
+    accept = jnp.asarray(accept) | after.failed
     # As in Diffrax's loop: rounding in a controller must not lead beyond the end; after a rejection near it half of the rest is tried, since
     # all of it has just failed.
     begin = jnp.minimum(begin, until)

@@ -3,11 +3,10 @@
 import collections
 import functools
 import platform
-import warnings
 
 import jax
 
-from ..foundations import default_float, shows_progress, version
+from ..foundations import default_float, shows_progress, version, warn
 from ..lanes import unavailable
 
 # Of steps without compiled code to those with it: of four-bars alone and in batches, and of their gradients (`docs/engines.md`).
@@ -65,4 +64,4 @@ def _warn_once() -> None:
     reason = unavailable()
     if reason is not None:
         message = f"Steps take some {COST} as long as they could, for no code is compiled: {reason}. `show_config()` tells more."
-        warnings.warn(message, RuntimeWarning, stacklevel=4)
+        warn(message, RuntimeWarning)

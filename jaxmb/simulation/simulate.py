@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -34,6 +33,7 @@ from ..foundations import (
     listing,
     program,
     strong,
+    warn,
     with_nan_derivatives,
     working,
 )
@@ -201,7 +201,7 @@ def _check_options(adjoint: dfx.AbstractAdjoint | None, dense: bool, events: Seq
 def _warn(doubts: Sequence[str]) -> None:
     """Warns where `simulate` was called."""
     for doubt in doubts:
-        warnings.warn(doubt, stacklevel=3)
+        warn(doubt)
 
 
 def _without_failure(system: System, solution: Solution, good: Array, checks: Sequence[Check]) -> Solution:
