@@ -242,7 +242,7 @@ class Run(eqx.Module):
         # A central difference for the speed, a plain number: guards are differentiated through `here` alone.
         states = (t, y), perturbed(step), perturbed(-step), (t, raw)
         guards = lambda s: self.plan.guards_in_run(
-            field.system, mode, field.state(*s), field.inputs(*s, in_use), in_use
+            field.system, mode, field.state(*s), field.inputs(s[0], s[1], in_use), in_use
         )[0]
         # A loop: guards are large.
         here, ahead, behind, uncorrected = lax.map(guards, jax.tree.map(lambda *x: jnp.stack(x), *states))
