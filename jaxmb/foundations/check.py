@@ -126,7 +126,7 @@ def expect_different(argument: str, names: Iterable[str]) -> None:
     Raises:
         ValueError: naming those that repeat.
     """
-    repeated = [name for name, count in collections.Counter(names).items() if count > 1]
+    repeated = [name for name, count in collections.Counter(list(names)).items() if count > 1]
     if repeated:
         raise ValueError(f"Argument {argument} must hold different names, but repeats {listing(repeated)}.")
 

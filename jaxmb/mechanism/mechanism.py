@@ -28,7 +28,7 @@ from .text import Language, read, write
 from .tree import spanning_tree
 
 
-class AbstractMechanism(TextInNotebooks, AbstractElements):
+class AbstractMechanism(AbstractElements, TextInNotebooks):
     """Bodies and what acts between them, as a pytree of numbers, from which systems are built.
 
     Attributes:
