@@ -126,6 +126,7 @@ def expect_different(argument: str, names: Iterable[str]) -> None:
     Raises:
         ValueError: naming those that repeat.
     """
+    # Of a mapping the keys: its values would be taken for counts.
     repeated = [name for name, count in collections.Counter(list(names)).items() if count > 1]
     if repeated:
         raise ValueError(f"Argument {argument} must hold different names, but repeats {listing(repeated)}.")

@@ -27,11 +27,8 @@ def solve(
     code, Diffrax's loop makes it.
     """
     field, options = inputs.field, (method, event, dense, tape)
-    motion = (
-        None
-        if field.regular_only is None
-        else compiled_run(inputs, method, None if event is None else event.cond_fn, tape)
-    )
+    guard = None if event is None else event.cond_fn
+    motion = None if field.regular_only is None else compiled_run(inputs, method, guard, tape)
     if motion is None:
         motion = _by_diffrax(inputs, *options)
     if field.regular_only is None:

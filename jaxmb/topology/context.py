@@ -82,8 +82,8 @@ class EventContext:
 
     @functools.cached_property
     def mobility(self) -> Float[Array, " k"]:
-        """s̈ of each lock by a unit of force along it, constraints aside."""
-        system, t, q = lax.stop_gradient((self.system, self.state.t, self.state.q))  # decisions ask for it
+        """s̈ of each lock by a unit of force along it, constraints aside; without derivatives, as it serves decisions."""
+        system, t, q = lax.stop_gradient((self.system, self.state.t, self.state.q))
         # The rates are affine in v, so that their derivative is the same at v = 0.
         rows = jax.jacfwd(lambda v: lock_rates(system, t, q, v))(jnp.zeros(system.nv, q.dtype))
         # Sizes of rows have no part in the root. `metric_root` in place of M^(−1/2), as M may be singular where constraints hold what has

@@ -118,7 +118,10 @@ class AbstractEvent(TextInNotebooks, eqx.Module):
         return change
 
     def resolve(self, change: Change, after: EventContext) -> Change:
-        """The change after velocities have been computed: whether rows that have come to rest can hold."""
+        """The change after velocities have been computed: whether rows that have come to rest can hold.
+
+        What `after` holds has no derivatives, as it serves decisions.
+        """
         return change
 
     def checks(self) -> tuple[Check, ...]:
