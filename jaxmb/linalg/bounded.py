@@ -32,11 +32,13 @@ def bounded_round(
     # Unit rows and columns for what a bound holds: the matrix keeps its shape, and stays positive definite.
     both = ~fixed[:, None] & ~fixed
     newton = solve_spd(jnp.where(both, matrix, np.eye(d.shape[0])), jnp.where(fixed, 0.0, -rest))
-    # Newton's step may be cut off by a bound so that it leads up; the projected gradient never is (Bertsekas
-    # 1982).
-    ways = jnp.stack([newton, jnp.where(fixed, 0.0, -rest)])
+    # Newton's step may be cut off by a bound so that it leads up; the gradient, scaled by a diagonal matrix, never is (Bertsekas
+    # 1982): by that of A, so that unknowns may be in any units.
+    ways = jnp.stack([newton, jnp.where(fixed, 0.0, -rest / jnp.diagonal(matrix))])
     trials = jnp.clip(d + (jnp.array(PARTS, d.dtype)[:, None, None] * ways).reshape(-1, d.shape[0]), low, high)
-    return trials[jnp.argmin(trials @ slope + 0.5 * jnp.sum(trials * (trials @ matrix), axis=1))]
+    # Compared by what they gain on d: values themselves agree to rounding from some √eps of the least one on.
+    moves = trials - d
+    return trials[jnp.argmin(moves @ rest + 0.5 * jnp.sum(moves * (moves @ matrix), axis=1))]
 
 
 def bound_by(
