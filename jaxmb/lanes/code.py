@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections import Counter
 from collections.abc import Sequence
 
 import jax
@@ -42,6 +43,11 @@ class Code:
     def inputs(self) -> list[tuple[int, int]]:
         """Which entries of operands are used, in the order of their nodes."""
         return [self.leaves[i] for i in self.order if i in self.leaves]
+
+    @functools.cached_property
+    def counts(self) -> Counter[int]:
+        """How many entries of each operand are used."""
+        return Counter(operand for operand, _ in self.inputs)
 
     @property
     def count(self) -> int:

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -58,11 +57,11 @@ class Part:
         """The code, in a module whose operands are the same in all lanes where they have no period; `references` are read where they stand."""
         own = [k is None or periods[k] is not None for k in sources]
         shared, varying = code.split([not x for x in own])
-        read = [leaf for leaf in varying.inputs if leaf[0] < len(sources)]
-        count, leaves = Counter(operand for operand, _ in read), set(read)
-        for k, source in enumerate(sources):
-            size = entries(operands[k].shape)
-            if source is not None and own[k] and count[k] and size <= SPARSELY_READ * (count[k] + 1):
+        leaves = {leaf for leaf in varying.inputs if leaf[0] < len(sources)}
+        # Of what the module computes as of what it reads: all modules call one and the same function.
+        for k, shaped in enumerate(operands):
+            size = entries(shaped.shape)
+            if own[k] and densely_read(varying, k, size):
                 leaves |= {(k, e) for e in range(size)}
         slots = numbered(leaf for leaf in leaves if leaf[0] not in references)
         return cls(varying=varying, shared=shared, sources=tuple(sources), slots=slots, references=tuple(references))
@@ -91,6 +90,12 @@ class Unit:
         name = "jaxmb_" + hashlib.sha256(f"{text}{quick}".encode()).hexdigest()[:32]
         full = "\n".join([*sorted(function.declared), f"define void @{name}{text}"])
         return cls(name, full, frozenset(function.library), quick)
+
+
+def densely_read(code: Code, operand: int, size: int) -> bool:
+    """Whether code reads so many of an operand's entries that it is gathered as a whole."""
+    count = code.counts[operand]
+    return bool(count) and size <= SPARSELY_READ * (count + 1)
 
 
 def numbered(leaves: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:

@@ -334,9 +334,11 @@ def _batch(
     size = next(jnp.shape(x)[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
     out = []
     for x, axis, shaped in zip(operands, axes, program.operands, strict=True):
+        own = len(shaped.shape)
+        if axis is None and lanes and x.shape[: x.ndim - own] == (1,) * len(lanes):  # of one lane, see `in_lane`
+            x, axis = jnp.broadcast_to(x, (size, *x.shape)), 0
         if axis is not None:
             x = jnp.moveaxis(x, axis, 0)
-            own = len(shaped.shape)
             if x.ndim - own <= len(lanes):  # it lacks lanes that others have
                 inner, rest = x.shape[1 : x.ndim - own], x.shape[x.ndim - own :]
                 lead = (size, *(1 for _ in range(len(lanes) - len(inner))), *inner)

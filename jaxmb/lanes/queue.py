@@ -23,7 +23,7 @@ from jax.typing import DTypeLike
 from .code import Shaped, Subprogram, entries
 from .graph import CONSTANT, INPUT, OperationGraph
 from .jit import width_of
-from .module import EACH, CallSite, LaneLoop, Part, Period
+from .module import EACH, CallSite, LaneLoop, Part, Period, densely_read
 from .scalarise import ArrayReference, Value
 from .text import Types
 
@@ -79,6 +79,7 @@ class Queue(LaneLoop):
         self._sites: dict[
             tuple[int, tuple[int | None, ...], tuple[int, ...]], tuple[Program | Subprogram, CallSite]
         ] = {}
+        self._whole: dict[int, str] = {}  # memory of operands that are passed by address
         self._entry_lines: list[str] = []
         self._fill_lines: list[str] = []
         width = self.types.width
@@ -261,15 +262,11 @@ class Queue(LaneLoop):
     def call(self, program: "Program | Subprogram", values: Sequence[Value]) -> list[np.ndarray]:
         """A scalar program in all lanes; operands of the module are its parameters, which lanes without one of their own share."""
         sources = tuple(value.number if isinstance(value, Operand) else None for value in values)
-        regions = {
-            k: region
-            for k, value in enumerate(values)
-            if isinstance(value, np.ndarray) and value.size >= LONG and (region := self.region(value)) is not None
-        }
+        regions = {k: region for k, value in enumerate(values) if (region := self._long(program, k, value)) is not None}
         site = self._call_site(program, sources, tuple(regions))
-        for (operand, entry), slot in site.part.slots.items():
-            value = values[operand]
-            if isinstance(value, np.ndarray):
+        for operand, entry in site.part.varying.inputs:
+            if operand < len(values) and isinstance(value := values[operand], np.ndarray) and operand not in regions:
+                slot = site.part.slots[operand, entry]
                 self.store(self.types, self.number_value(int(value.ravel()[entry])), site.varying, slot)
         buffer = self.allocate(self.types, len(site.part.varying.outputs))
         references = [self.entry(self.types.number, *region) for region in regions.values()]
@@ -279,6 +276,21 @@ class Queue(LaneLoop):
             out.append(self.stored(buffer, first, shaped))
             first += entries(shaped.shape)
         return out
+
+    def _long(self, program: "Program | Subprogram", k: int, value: Value) -> tuple[str, int] | None:
+        """Where a long operand of a program stands in memory, of each lane its own; None if it is to be passed otherwise."""
+        if isinstance(value, np.ndarray):
+            return self.region(value) if value.size >= LONG else None
+        assert isinstance(value, Operand)
+        size = entries(program.operands[k].shape)
+        if self.periods[value.number] is None or size < LONG or not densely_read(program.code, k, size):
+            return None
+        if value.number not in self._whole:
+            buffer = self._whole[value.number] = self.allocate(self.types, size)
+            read = lambda e: self.store(self.types, self.gathered(self.lane_jobs, value.number, e), buffer, e)
+            with self.section(self._fill_lines):
+                self.each(size, read)
+        return self._whole[value.number], 0
 
     def _call_site(
         self, program: "Program | Subprogram", sources: tuple[int | None, ...], references: tuple[int, ...]

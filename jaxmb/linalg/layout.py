@@ -1,6 +1,7 @@
 """The sparsity of M and C: blocks of velocities, and the rows that touch them, determined once for a system."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 from jaxtyping import Bool
@@ -114,9 +115,9 @@ def _coloured(lists: list[np.ndarray], count: int) -> np.ndarray:
 
 
 def _ordered(lists: list[np.ndarray], count: int) -> np.ndarray:
-    """The rows in the order of Cuthill and McKee (1969, reversed), cut into pieces of its bandwidth.
+    """The rows in the order of Cuthill and McKee (1969, reversed), cut into neighbourhoods of which the widest is as narrow as may be.
 
-    Two rows that share a block are no further apart than the bandwidth: they are in one piece or in adjacent ones.
+    Two rows that share a block are in one of them or in adjacent ones.
     """
     from scipy.sparse import coo_array, csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
@@ -129,11 +130,24 @@ def _ordered(lists: list[np.ndarray], count: int) -> np.ndarray:
     order = reverse_cuthill_mckee(shared, symmetric_mode=True) if m else np.zeros(0, int)
     position = np.argsort(order)
     pairs = shared.tocoo()
-    # At least one, so that a system whose rows share no block still has neighbourhoods.
-    wide = max(int(np.abs(position[pairs.row] - position[pairs.col]).max(initial=1)), 1)
-    out = np.full(-(-m // wide) * wide, m)
-    out[:m] = order
-    return out.reshape(-1, wide)
+    # Behind the last row that shares a block with any of the first i + 1.
+    reach = np.arange(1, m + 1)
+    np.maximum.at(reach, position[pairs.row], position[pairs.col] + 1)
+    reach = np.maximum.accumulate(reach)
+    bandwidth = int((reach - np.arange(m)).max(initial=1))
+    ends = min(
+        (_ends(least, reach) for least in range(1, bandwidth + 1)), key=lambda x: (np.diff(x).max(initial=0), len(x))
+    )
+    # Without rows there is one neighbourhood all the same.
+    return _lists([order[a:b] for a, b in itertools.pairwise(ends)] or [order], m)
+
+
+def _ends(least: int, reach: np.ndarray) -> list[int]:
+    """Where neighbourhoods end, of so many rows each, or of as many as those of the one before share a block with."""
+    ends = [0]
+    while (end := ends[-1]) < len(reach):
+        ends.append(max(min(end + least, len(reach)), int(reach[end - 1]) if end else 0))
+    return ends
 
 
 def _window(order: np.ndarray, touched: np.ndarray, count: int) -> np.ndarray:

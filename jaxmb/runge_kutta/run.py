@@ -69,8 +69,8 @@ class RunProgram(RungeKuttaProgram):
 
     @property
     def own(self) -> int:
-        """How many operands, the first ones, belong to a run; the others are parameters."""
-        return len(self.carry) + 1
+        """How many operands, the first ones, belong to a run, the first one behind the times among them; the others are parameters."""
+        return len(self.carry) + 2
 
     @property
     def operands(self) -> tuple[Shaped, ...]:

@@ -41,8 +41,8 @@ class StepProgram(RungeKuttaProgram):
 
     @property
     def own(self) -> int:
-        """How many operands, the first ones, belong to a run; the others are parameters."""
-        return 5
+        """How many operands, the first ones, belong to a run, the first one behind x among them; the others are parameters."""
+        return 6
 
     @property
     def operands(self) -> tuple[Shaped, ...]:

@@ -84,7 +84,7 @@ class CompiledStep(eqx.Module):
         """The vector field at a state, its correction, and whether rows in use are not certain there."""
         nothing = jnp.zeros(self.program.end.operands[2].shape, y.packed.dtype)
         slope, q, v, position, velocity, basis, uncertified = self.program.end.in_lane(
-            3, t, y.packed, nothing, in_use, *self.parameters
+            4, t, y.packed, nothing, in_use, *self.parameters
         )
         return (
             y.like(slope),
