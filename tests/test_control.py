@@ -463,6 +463,9 @@ def test_bad_controllers_are_refused():
         C.PD("crank", (1.0, 2.0), 1.0)
     with pytest.raises(ValueError, match=r"must hold what the controller remembers, of shape \(1,\), but holds \(4,\)"):
         jm.simulate(system, sampled(True).state(1), TS[2:], control=AnglePI(GAINS))
+    two = type("Two", (AnglePI,), {"rate": lambda self, *args: jnp.zeros(2)})
+    with pytest.raises(ValueError, match="as many numbers as `init` of `Two` returns, 1, but `rate` returns 2"):
+        run(control=two(GAINS))
     with pytest.raises(ValueError, match="must be adaptive or `ConstantStepSize`"):
         run(control=C.Sampled(AnglePI(GAINS), 0.1), stepsize_controller=dfx.StepTo(TS))
 

@@ -280,6 +280,8 @@ BAD = {
     r"`ts` must not start before `state.t`, but does, by 1 s": {"ts": [-1.0, 2.0]},
     r"`ts` must increase, but falls by 0\.5 s": {"ts": [1.0, 0.5]},
     r"`control` needs a system with `actuation`": {"ts": [1.0], "control": lambda t, q, v, p: v},
+    r"`dt0` must be given with `ConstantStepSize`": {"ts": [1.0], "stepsize_controller": dfx.ConstantStepSize()},
+    r"`stepsize_controller` must be `ConstantStepSize\(\)`, .* for `Euler`": {"ts": [1.0], "solver": dfx.Euler()},
 }
 
 

@@ -187,6 +187,7 @@ def test_lanes_are_single_runs_and_do_not_spoil_each_other(swing):
     states = jax.vmap(draw)(jax.random.split(jax.random.key(0), 3))
     assert np.ptp(states.q[:, 0]) > 0.01 and np.abs(jm.residuals(step.system, states).position).max() < 1e-12
     many = jax.jit(jax.vmap(lambda state: rollout(step, state, us)))
+    assert step.start().q is not step.state.q  # it may be donated
     runs = many(states)
     one = jax.jit(lambda state: rollout(step, state, us))(jax.tree.map(lambda x: x[1], states))
     assert np.allclose(runs.q[1], one.q, rtol=0, atol=1e-13)

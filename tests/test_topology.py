@@ -678,14 +678,15 @@ def test_times_and_thresholds_are_batched():
         system = TWO.with_params({"f": f, "pull": 0.0})
         events = [jm.Lock("a", at=at), jm.Activate("b stop", when=lambda t, q, v, reaction, p: q[1] - 1.0)]
         solution = jm.simulate(system, two_free(), jnp.array([2.0]), events=events, throw=False, **precise())
-        return solution.q[0], solution.result == jm.RESULTS.successful, solution.events.t[:2]
+        return solution.q[0], solution.result == jm.RESULTS.successful, solution.events
 
     at, f = jnp.linspace(0.1, 1.9, 7), jnp.linspace(0.5, 2.0, 7)
-    q, well, times = end(at, f)
+    q, well, happened = end(at, f)
     assert well.all()
     hits = jnp.sqrt(2 / f)
     np.testing.assert_allclose(q, np.stack([0.5 * f * at**2, np.ones(7)], axis=1), atol=1e-9)
-    np.testing.assert_allclose(times, np.sort(np.stack([at, hits], axis=1), axis=1), atol=1e-9)
+    np.testing.assert_allclose(happened.t[:, :2], np.sort(np.stack([at, hits], axis=1), axis=1), atol=1e-9)
+    assert str(happened) == "from 2 to 2 instants of events in each of 7 runs"
 
 
 def through_three_events(theta):

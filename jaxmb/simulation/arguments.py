@@ -60,3 +60,14 @@ def checked_solver(solver: object) -> dfx.AbstractSolver:
             f"`{type(solver).__name__}`, which {why}."
         )
     return without_lapack(solver)
+
+
+def check_steps(solver: dfx.AbstractSolver, controller: dfx.AbstractStepSizeController | None, dt0: object) -> None:
+    """Raises a ValueError if a method cannot be used with a control of step sizes."""
+    if isinstance(controller, dfx.ConstantStepSize) and dt0 is None:
+        raise ValueError("Argument `dt0` must be given with `ConstantStepSize`, whose step it is.")
+    if isinstance(solver, dfx.Euler) and isinstance(controller, dfx.AbstractAdaptiveStepSizeController | None):
+        raise ValueError(
+            "Argument `stepsize_controller` must be `ConstantStepSize()`, with its step as `dt0`, or `StepTo` for `Euler`, which does not "
+            "estimate its error."
+        )

@@ -136,8 +136,7 @@ class ConstantLanding(dfx.AbstractStepSizeController):
         error_order: RealScalar | None,
     ) -> tuple[Any, Any]:
         """The first step."""
-        if dt0 is None:
-            raise ValueError("Argument `dt0` must be given with `ConstantStepSize`.")
+        assert dt0 is not None  # see `check_steps`
         return self._clipped(jnp.asarray(t0), jnp.asarray(dt0)), dt0
 
     def adapt_step_size(

@@ -124,7 +124,7 @@ class FeedbackLoop(eqx.Module):
         if self.clock is not None:
             return jnp.zeros_like(y.control)
         rate = self.controller.rate(t, y.q, y.v, self.state(y.control), plant, response)
-        return ravel_pytree(rate)[0].astype(y.packed.dtype)
+        return self._memory(rate, "rate").astype(y.packed.dtype)
 
     def read(
         self, t: Scalar, y: StateVector, u: Array, plant: Instant | Plant, response: Response | None
@@ -137,7 +137,17 @@ class FeedbackLoop(eqx.Module):
         out = self.checked_inputs(out)
         # With a delay of one period the output of the last sample begins to act at this one.
         late = [y.control[y.control.shape[0] - self.nu :]] if self.clock.delay else []
-        return self._packed(y.control[0], ravel_pytree(z)[0].astype(y.packed.dtype), *late, out)
+        return self._packed(y.control[0], self._memory(z, "sample").astype(y.packed.dtype), *late, out)
+
+    def _memory(self, z: Any, name: str) -> Float[Array, " n"]:
+        """What a method of the controller returns in the place of z, as a vector."""
+        (flat, _), size = ravel_pytree(z), ravel_pytree(self.start)[0].shape[0]
+        if flat.shape[0] != size:
+            raise ValueError(
+                f"Argument `control` must remember as many numbers as `init` of `{type(self.controller).__name__}` returns, {size}, but "
+                f"`{name}` returns {flat.shape[0]}."
+            )
+        return flat
 
 
 def initial_state(loop: FeedbackLoop | None, state: State) -> StateVector:

@@ -9,10 +9,11 @@ import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..foundations import RESULTS, TextInNotebooks
+from ..foundations import RESULTS, TextInNotebooks, counted
 from ..system import Mode, Scale, State, rows_at
 from ..topology import Plan, fitting
 from .adjoint import integrate
@@ -58,6 +59,9 @@ class Events(TextInNotebooks, eqx.Module):
         return tuple(name for name, happened in zip(self.names, self.happened[i], strict=True) if happened)
 
     def __str__(self) -> str:
+        if self.count.ndim:
+            counts = np.asarray(self.count)
+            return f"from {counts.min()} to {counts.max()} instants of events in each of {counted(counts.size, 'run')}"
         lines = ["t in s        energy lost in J   what"]
         for i in range(int(self.count)):
             doubt = "   (by a reaction that is not determined)" if self.doubtful[i] else ""

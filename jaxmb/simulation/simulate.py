@@ -42,7 +42,7 @@ from ..linalg import inverse_root
 from ..system import Names, Scale, State, System, Terms, Values, apply_mode, canonical, check_state, check_values
 from ..topology import AbstractEvent, Plan, check_unattended, plan_events, resolution
 from .adjoint import integrate
-from .arguments import DRIFT, checked_control, checked_solver
+from .arguments import DRIFT, check_steps, checked_control, checked_solver
 from .clipping import Interrupted, Limited, landing
 from .drift import AbstractDrift
 from .engine import compiles_quickly
@@ -143,6 +143,7 @@ def simulate(
     system, loop = checked_control(system, state, control)
     system = canonical(system)
     solver = checked_solver(solver)
+    check_steps(solver, stepsize_controller, dt0)
     if adjoint is None and not is_explicit(solver):
         solver = _with_stored_stages(solver)
     formulation = formulation_at(formulation, system, state)

@@ -117,7 +117,9 @@ class Stepper(AbstractStepper):
         Raises:
             ValueError: for a state of another system, and one that violates its constraints.
         """
-        state = self._reference(state)
+        # A copy: what is returned may be donated to a program.
+        state = jax.tree.map(jnp.copy, self.state) if state is None else state
+        assert state is not None
         check_state(self.system, state)
         return enforce(
             self._with_memory(state), consistency(*apply_mode(self.system, state), "is violated at the start")
@@ -143,7 +145,8 @@ class Stepper(AbstractStepper):
         Raises:
             ValueError: for a `spread` that does not fit.
         """
-        around = self._reference(around)
+        around = self.state if around is None else around
+        assert around is not None
         check_state(self.system, around)
         system, bare = apply_mode(self.system, around)
         numbers = (system, bare, *start_spread(system, spread))
@@ -161,12 +164,6 @@ class Stepper(AbstractStepper):
         assembled, good = attempt.state, attempt.result == RESULTS.successful
         q, v = (jnp.where(good, x, jnp.nan) for x in (assembled.q, assembled.v))
         return self._with_memory(dataclasses.replace(assembled, q=q, v=v, mode=around.mode))
-
-    def _reference(self, state: State | None) -> State:
-        """A state, or that of the stepper."""
-        state = self.state if state is None else state
-        assert state is not None
-        return state
 
     def _with_memory(self, state: State) -> State:
         """The state as a step returns it."""
