@@ -166,4 +166,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ROOMS, *_ROOM_OF, "__version__"})
+    return sorted({*(name for name in globals() if name.startswith("__")), *_ROOMS, *_ROOM_OF, "__version__"})

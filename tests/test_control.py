@@ -553,7 +553,7 @@ def test_a_sum_is_one_law_with_the_states_of_all():
     ("make", "error", "message"),
     [
         (lambda: C.Sum(C.PD("a", 1.0, 1.0), Held(jnp.zeros(1))), ValueError, r"must act at the same joints, but act at \('a',\), the system's inputs"),
-        (lambda: C.Sum(3.0), TypeError, r"`controllers` must be a controller or a function .*, but is a float"),
+        (lambda: C.Sum(3.0), TypeError, r"`controllers` must be a controller or a function .*, but is 3.0"),
         (lambda: C.Sum(C.PID), TypeError, r"`controllers` must be a controller or a function .*, but is the class PID"),
         (lambda: C.PD(["a", "a"], 1.0, 1.0), ValueError, "`joints` must hold different names, but repeats 'a'"),
         (lambda: hinged().acting_at(["hinge", "hinge"]), ValueError, "`joints` must hold different names, but repeats 'hinge'"),
@@ -607,6 +607,8 @@ def test_noise_is_new_at_each_sample_and_the_same_of_one_key():
         outputs.append(u)
     expected = [jax.random.normal(jax.random.split(jax.random.fold_in(key, n))[0], (1,)) for n in range(2)]
     np.testing.assert_allclose(outputs, -0.5 * np.array(expected), rtol=1e-14)
+    with pytest.raises(ValueError, match=r"`v` of Noisy must be a number or have shape \(1,\), but has shape \(2,\)"):
+        C.Noisy(C.PD("hinge", 1.0, 0.0), key, v=[0.1, 0.2]).init(hinged())
     assert z[1] == 2 and law.only_sampled and law.sizes(z)[1] == 1.0
     exact = C.Noisy(C.PD("hinge", 1.0, 0.0), jax.random.key_data(key))
     np.testing.assert_array_equal(output(exact, at(0.3), exact.init(hinged())), [-0.3])

@@ -119,10 +119,24 @@ def test_an_action_that_is_not_finite_ends_its_lane_alone(starts, step):
         assert same(lane(good, k), lane(bad, k))
     over = lane(bad, 1)
     assert over.done == 1 and over.reward == 0 and over.info["truncation"] == 0
-    assert over.info["result"] == jm.RESULTS.inconsistent_state and np.isnan(over.data.q).all()
+    assert over.info["result"] == jm.RESULTS.nonfinite and np.isnan(over.data.q).all()
     assert (over.obs == starts.obs[1]).all() and over.metrics["near"] == 0
     later = lane(step(bad, actions), 1)  # nothing but a reset brings it back
     assert later.done == 1 and (later.obs == starts.obs[1]).all() and later.info["result"] != jm.RESULTS.successful
+
+
+@pytest.mark.parametrize(
+    ("info", "obs", "text"),
+    [
+        (("rng",), 5, "with 'system' and 'steps' in `info`, but is without"),
+        (("rng", "system", "steps", "truncation"), 3, r"which observes 5 numbers, but has observed shape \(3,\)"),
+    ],
+)
+def test_a_state_of_another_environment_is_refused(env, starts, info, obs, text):
+    own = lane(starts, 0)
+    other = own.replace(info={name: own.info[name] for name in info}, obs=jnp.zeros(obs))
+    with pytest.raises(ValueError, match=f"`state` must be one of this environment, {text}"):
+        jax.eval_shape(env.step, other, jnp.zeros(2))
 
 
 def returned(env, starts, gain, spoilt=None):

@@ -973,7 +973,11 @@ def heavier(model, mass):
         (lambda: fit.identify(pendulum(), [], hung(["x", "y"])), "must hold independent coordinates, but 'x' and 'y'"),
         (
             lambda: fit.identify(weighted(), [Parameter("weights.x")], measured()),
-            "'weights.x' must name a number, but 'x' is not one of",
+            "'weights.x' must name a number, but 'weights' has none by name; or give it a `modifier`",
+        ),
+        (
+            lambda: fit.identify(arm(), [Parameter("elbow")], moved_arm()),
+            "'elbow' must name a number, but 'elbow' has none by name",
         ),
     ],
 )

@@ -878,7 +878,19 @@ def test_limits():
         ),
         (
             lambda p, r: control.motion_law(p, r, jnp.ones(1), preferred=jnp.ones(3)),
-            r"Argument `preferred` must have a number for each of 2 inputs, but has shape \(3,\)",
+            r"Argument `preferred` must be an array of shape \(nu\) or None, nu = 2, but has shape \(3,\)",
+        ),
+        (
+            lambda p, r: control.inverse_dynamics(p, jnp.ones(3)),
+            r"`vdot` must be an array of shape \(nv\), nv = 2, but has shape \(3,\)",
+        ),
+        (
+            lambda p, r: p.respond(jnp.ones(1)),
+            r"`u` must be an array of shape \(nu\) or None, nu = 2, but has shape \(1,\)",
+        ),
+        (
+            lambda p, r: p.respond_to_forces(jnp.ones((4, 1))),
+            r"`forces` must be an array of shape \(nv, k\), nv = 2, but has shape \(4, 1\)",
         ),
         (
             lambda p, r: control.hybrid_law(p, r, jnp.ones(1), control.Multipliers("wall 0"), jnp.ones(2)),

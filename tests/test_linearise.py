@@ -790,6 +790,7 @@ def test_what_lqr_refuses():
             r"`Q` must hold weights by name out of 'cart', 'x', \"cart'\" and \"x'\", but holds 'z'",
         ),
         ((np.eye(4), {}), {}, r"`R` must hold weights by name out of 'u0', but lacks 'u0'"),
+        ((np.eye(4), np.eye(3)), {}, r"`R` must be a number, have shape \(1, 1\) or \(1,\), or hold weights by name"),
         ((np.eye(4), -1.0), {}, r"`R` must be positive definite, but its smallest eigenvalue is -1"),
         ((-np.eye(4), 1.0), {}, r"`Q` must be positive semidefinite"),
         ((np.eye(4), 1.0), {"period": -1.0}, r"`period` must be a positive number or None, but is -1.0"),

@@ -35,6 +35,7 @@ CROSS = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic(
 
 def test_a_result_is_announced_with_its_words_and_where():
     announce(R.successful)
+    assert repr(R.successful).endswith("RESULTS<successful>") and "`control` returns" in R[R.nonfinite]
     announce(jax.vmap(lambda ok: R.where(ok, R.successful, R.nonfinite))(jnp.array([True, True])))
     with pytest.raises(RuntimeError, match=r"`KKT` needs it so on null\(C\) only\.$"):
         announce(jax.jit(lambda: R.where(False, R.successful, R.nonfinite))())

@@ -11,7 +11,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation
-from ..foundations import NoNaN, TextInNotebooks, as_function, check_fields, contract, default_float, function_of
+from ..foundations import (
+    NoNaN,
+    Rule,
+    TextInNotebooks,
+    as_function,
+    check_fields,
+    contract,
+    default_float,
+    function_of,
+    refusal,
+)
 from ..system import State, System, joint_names
 from .clock import AbstractClock
 from .instant import Instant
@@ -265,13 +275,15 @@ def optional_array(numbers: NoNaN | None) -> Array | None:
     return None if numbers is None else jnp.asarray(numbers, default_float())
 
 
+_CONTROLLER = Rule(
+    "a controller or a function (t, q, v, params) -> (nu,)", lambda x: callable(x) and not isinstance(x, type)
+)
+
+
 def as_controller(control: object, argument: str) -> AbstractController:
     """A controller as it is, and a function as a `Law`."""
     if isinstance(control, AbstractController):
         return control
-    if isinstance(control, type) or not callable(control):
-        kind = f"the class {control.__name__}" if isinstance(control, type) else f"a {type(control).__name__}"
-        raise TypeError(
-            f"Argument `{argument}` must be a controller or a function (t, q, v, params) -> (nu,), but is {kind}."
-        )
+    if not _CONTROLLER.kind(control):
+        raise refusal(_CONTROLLER, f"`{argument}`", control)
     return Law(as_function(control, argument))

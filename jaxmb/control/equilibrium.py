@@ -113,7 +113,7 @@ def equilibrium(
         ([0.0, -1.0], -4.905)
     """
     if isinstance(start, State):
-        check_state(system, start)
+        check_state(system, start, "start")
         state = start
     else:
         if start is not None and not isinstance(start, Mapping) and np.shape(start) != (system.nq,):

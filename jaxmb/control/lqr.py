@@ -189,7 +189,7 @@ def _weights(
         matrix = np.diag(matrix)
     if matrix.shape != (n, n):
         raise ValueError(
-            f"Argument `{argument}` must have shape ({n}, {n}) or ({n},), or hold weights by name, but has shape "
+            f"Argument `{argument}` must {'be a number, ' if missing is None else ''}have shape ({n}, {n}) or ({n},), or hold weights by name, but has shape "
             f"{np.asarray(weights).shape}."
         )
     if not np.all(np.isfinite(matrix)) or np.any(np.abs(matrix - matrix.T) > ASYMMETRY * np.abs(matrix).max()):

@@ -200,8 +200,4 @@ def preferred_input(preferred: Array | None, limits: Float[Array, " nu"]) -> Flo
     """W^(−1/2) u_p; zero where the limit is."""
     if preferred is None:
         return jnp.zeros_like(limits)
-    if jnp.shape(preferred) != limits.shape:
-        raise ValueError(
-            f"Argument `preferred` must have a number for each of {limits.shape[0]} inputs, but has shape {jnp.shape(preferred)}."
-        )
     return jnp.where(limits > 0, preferred / jnp.where(limits > 0, limits, 1), 0)

@@ -108,7 +108,7 @@ def with_drivers(
 ) -> System:
     """The system with the output driven, θ = θ_d(t): its kinematics is the motion, its multipliers are the efforts τ_θ = Λᵀ B u.
 
-    Assemble it, read v̇ of an acceleration, and `inverse_dynamics` of the system without drivers tells the inputs.
+    Assemble a state of it: v̇ is `jm.reactions(driven, state).vdot`, of which `inverse_dynamics` of the system without drivers tells the inputs.
 
     Args:
         system: the system.

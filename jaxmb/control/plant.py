@@ -140,6 +140,7 @@ class Plant(eqx.Module):
         at = lambda u: resistance(self.t, self.q, self.v, self.system.params, u)
         return force + at(u) - at(None)
 
+    @contract
     @program
     def respond(self, u: Float[Array, " nu"] | None = None) -> "Response":
         """What the mechanism answers to an input, with all forces that depend on it.
@@ -155,6 +156,7 @@ class Plant(eqx.Module):
         vdot, independent = self._solve(force, self.terms.gamma, drift)
         return Response(vdot, self.terms.mass @ vdot - force, independent, self, u)
 
+    @contract
     @program
     def respond_to_forces(self, forces: Float[Array, "nv k"]) -> "Response":
         """By how much each of several generalised forces changes v̇, the reaction and λ; these gain a last axis."""

@@ -140,7 +140,7 @@ def trajectory(
         >>> print(plan.result == jm.RESULTS.successful, float(jnp.abs(plan.u).max()), float(jnp.abs(plan.states.q[-1, 0])) < 0.01)
         True 1.0 True
     """
-    check_state(step.system, start)
+    check_state(step.system, start, "start")
     if step.control is not None or not step.system.nu:
         what = "has a controller" if step.system.nu else "its system has no actuators"
         raise ValueError(f"Argument `step` must take inputs, but {what}.")

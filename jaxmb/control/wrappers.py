@@ -240,7 +240,16 @@ class Noisy(AbstractWrapper):
         return True
 
     def init(self, system: System) -> PyTree:
-        """The other's state, and the number of samples."""
+        """The other's state, and the number of samples.
+
+        Raises:
+            ValueError: for deviations of another shape.
+        """
+        for name, x, count in (("q", self.q, system.nq), ("v", self.v, system.nv)):
+            if x.shape not in ((), (count,)):
+                raise ValueError(
+                    f"Argument `{name}` of Noisy must be a number or have shape ({count},), but has shape {x.shape}."
+                )
         return self.controller.init(system), jnp.zeros(())
 
     def sizes(self, z: PyTree) -> PyTree:

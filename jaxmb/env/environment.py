@@ -24,6 +24,7 @@ from ..foundations import (
     default_float,
     function_of,
     is_concrete,
+    listing,
     outline,
     strong,
 )
@@ -201,7 +202,7 @@ class Environment(TextInNotebooks, eqx.Module):
             action: (nu,), cut off at −1 and 1.
 
         Raises:
-            ValueError: for an action of another shape.
+            ValueError: for an action of another shape, and a state of another environment.
         """
         action = jnp.asarray(action, default_float())
         if action.shape != (self.action_size,):
@@ -209,6 +210,14 @@ class Environment(TextInNotebooks, eqx.Module):
                 f"Argument `action` must have shape ({self.action_size},), one number for each input, but has shape {action.shape}."
             )
         action = jnp.clip(action, -1, 1)
+        expected = [
+            name for name, drawn in (("system", self.randomise), ("steps", self.episode_length)) if drawn is not None
+        ]
+        absent = [name for name in expected if name not in state.info]
+        if absent:
+            raise ValueError(
+                f"Argument `state` must be one of this environment, with {listing(absent)} in `info`, but is without."
+            )
         system = state.info.get("system", self.stepper.system)
         u = self.lower + (self.upper - self.lower) * (action + 1) / 2
         data, result = _with_system(self.stepper, system).with_result(state.data, u)
@@ -224,7 +233,12 @@ class Environment(TextInNotebooks, eqx.Module):
             late = info["steps"] >= self.episode_length
             info["truncation"] = _number(late & ~over)
             over = over | late
-        obs = jnp.where(success, self._observed(system, usable, jnp.where(success, u, 0)), state.obs)
+        observed = self._observed(system, usable, jnp.where(success, u, 0))
+        if observed.shape != state.obs.shape:
+            raise ValueError(
+                f"Argument `state` must be one of this environment, which observes {observed.shape[0]} numbers, but has observed shape {state.obs.shape}."
+            )
+        obs = jnp.where(success, observed, state.obs)
         return State(data=data, obs=obs, reward=reward, done=_number(over), metrics=metrics, info=info)
 
     def _observed(self, system: System, data: MechanismState, u: Float[Array, " nu"]) -> Array:

@@ -111,13 +111,20 @@ def locate(setup: Setup, name: str) -> Location:
         elif i == len(words) - 1 and word in parts:
             return Location(steps, parts[word], body)
         else:
-            names = listing([*below, *parts])
+            found = [*below, *parts]
+            what = (
+                f"'{word}' is not one of {listing(found)}"
+                if found
+                else f"{repr('.'.join(words[:i])) if i else 'the model'} has none by name"
+            )
             built = isinstance(node, System) and node.joints is not None
             remedy = "give the mechanism itself as `model`" if built else "give it a `modifier`"
-            raise ValueError(f"Parameter '{name}' must name a number, but '{word}' is not one of {names}; or {remedy}.")
+            raise ValueError(f"Parameter '{name}' must name a number, but {what}; or {remedy}.")
     is_network = words[0] == "control" and steps[0] == ("attribute", "control") and _holds_numbers(node)
     if not (_is_number(node) or is_network):
-        raise ValueError(f"Parameter '{name}' must name a number; complete it by one of {listing(_members(node))}.")
+        below = _members(node)
+        what = f"; complete it by one of {listing(below)}" if below else f", but '{name}' has none by name"
+        raise ValueError(f"Parameter '{name}' must name a number{what}.")
     return Location(steps, None, body)
 
 

@@ -36,11 +36,13 @@ class Rule(NamedTuple):
         noun: in words, after "must be".
         kind: whether a value is of that kind; a `TypeError` if not.
         value: whether a value of that kind is admissible, where it is known; a `ValueError` if not.
+        axes: names of an array's axes. One that is named like a count of another argument, or of its system, is as long: "nv" of a `System`.
     """
 
     noun: str
     kind: Test
     value: Test = lambda value: True
+    axes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """In words only, as signatures show it in `help`."""
@@ -215,7 +217,9 @@ def _array(annotation: type[AbstractArray]) -> Rule:
     """An array with as many axes as are annotated."""
     axes = None if "*" in annotation.dim_str or "..." in annotation.dim_str else annotation.dim_str.split()
     fits = lambda x: axes is None or np.ndim(x) == len(axes)
-    return Rule("an array of numbers" if axes is None else f"an array of shape ({', '.join(axes)})", _are_real, fits)
+    if axes is None:
+        return Rule("an array of numbers", _are_real, fits)
+    return Rule(f"an array of shape ({', '.join(axes)})", _are_real, fits, tuple(axes))
 
 
 def _either(annotations: Sequence[object]) -> Rule | None:
@@ -224,7 +228,8 @@ def _either(annotations: Sequence[object]) -> Rule | None:
     if len(rules) < len(annotations):
         return None
     kind = lambda x: any(rule.kind(x) for rule in rules)
-    return Rule(_or([rule.noun for rule in rules]), kind, lambda x: any(rule.admits(x) for rule in rules))
+    axes = next((rule.axes for rule in rules if rule.axes), ())
+    return Rule(_or([rule.noun for rule in rules]), kind, lambda x: any(rule.admits(x) for rule in rules), axes)
 
 
 def _is_collection(value: object) -> bool:
@@ -297,6 +302,22 @@ def refusal(rule: Rule, argument: str, value: object) -> Exception:
 # Doors
 
 
+def _count(axis: str, others: Sequence[object]) -> int | None:
+    """How long an axis is: as many as one of several objects, or its system, says of that name."""
+    owners = [owner for x in others for owner in (x, getattr(x, "system", None))]
+    counts = [count for owner in owners if isinstance(count := getattr(owner, axis, None), int)]
+    return counts[0] if counts else None
+
+
+def _check_lengths(rule: Rule, argument: str, value: Any, others: Sequence[object]) -> None:
+    """Refuses an array of which an axis is longer or shorter than others say."""
+    shape = np.shape(value)
+    for axis, length in zip(rule.axes, shape, strict=True):
+        count = _count(axis, others)
+        if count not in (None, length):
+            raise ValueError(f"Argument {argument} must be {rule.noun}, {axis} = {count}, but has shape {shape}.")
+
+
 def _element(owner: object, values: Mapping[str, object]) -> str:
     """Of which object the argument is, in words."""
     name = values.get("name")
@@ -333,7 +354,11 @@ class _Door:
             named += [(self.rest, value) for value in args[len(self.positional) :]]
         for name, value in (*named, *keywords.items()):
             rule, default = self.rules.get(name, (None, None))
-            if rule is None or value is default or rule.admits(value):
+            if rule is None or value is default:
+                continue
+            if rule.admits(value):
+                if rule.axes and np.ndim(value) == len(rule.axes):  # pyright: ignore[reportArgumentType]
+                    _check_lengths(rule, f"`{name}`", value, [x for other, x in named if other != name])
                 continue
             own = self.fn.__name__ == "__init__" and args
             whose = _element(args[0], dict(named) | keywords) if own else ""

@@ -68,6 +68,16 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     )
 
 
+# What Diffrax says of these is empty, or names nothing that could be looked at.
+_TEXTS = {
+    "successful": "successful",
+    "nonfinite": "Numbers are not finite: those of the state, of an input such as `control` returns, or of a force; or the mass matrix is not positive "
+    "definite where the formulation needs it; `KKT` needs it so on null(C) only.",
+}
+for _name, _text in _TEXTS.items():
+    RESULTS._index_to_message[int(getattr(RESULTS, _name)._value)] = _text  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def announce(result: RESULTS) -> None:
     """Raises if a result is not a success, where results are not traced; of several it names the first.
 
@@ -81,13 +91,9 @@ def announce(result: RESULTS) -> None:
         return
     index = tuple(int(i) for i in np.argwhere(failed)[0])
     first = jax.tree.map(lambda x: x[index], result)
-    text = RESULTS[first]
-    if bool(first == RESULTS.nonfinite):
-        text += (
-            " Either the state or an input is not finite, or the mass matrix is not positive definite where the formulation needs "
-            "it; `KKT` needs it so on null(C) only."
-        )
-    raise RuntimeError(text + (f" It is so at index {', '.join(map(str, index))} of the motion." if index else ""))
+    raise RuntimeError(
+        RESULTS[first] + (f" It is so at index {', '.join(map(str, index))} of the motion." if index else "")
+    )
 
 
 def verdicts() -> dict[int, tuple[str, str]]:

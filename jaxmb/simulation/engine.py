@@ -219,7 +219,7 @@ def choose_engine(
         >>> system = jm.System(2, mass=lambda t, q, p: jnp.eye(2),
         ...                    constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)])
         >>> print(jm.choose_engine(system, jm.assemble(system, [0.6, 0.8]), engine=jm.XLA()))
-        XLA(sparse=False); not compiled: `engine` is `XLA`; not sparse: 2 velocities and 1 rows are too few
+        XLA(sparse=False); not compiled: `engine` is `XLA`; not sparse: 2 velocities and 1 row are too few
     """
     check_state(system, state)
     system, loop = checked_control(system, state, control)

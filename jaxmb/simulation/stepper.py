@@ -147,7 +147,7 @@ class Stepper(AbstractStepper):
         """
         around = self.state if around is None else around
         assert around is not None
-        check_state(self.system, around)
+        check_state(self.system, around, "around")
         system, bare = apply_mode(self.system, around)
         numbers = (system, bare, *start_spread(system, spread))
         if numbers[-1]:
@@ -379,6 +379,8 @@ def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[StepEnd, R
     regular = regular_if_possible(method, field, inputs.t0, inputs.y0, step.independent)
     phase = integrate(dataclasses.replace(inputs, field=regular), method)
     result = RESULTS.where(finite, verdict(phase, finite), RESULTS.inconsistent_state)
+    if u is not None:
+        result = RESULTS.where(jnp.all(jnp.isfinite(u)), result, RESULTS.nonfinite)  # pyright: ignore[reportArgumentType]
     y1 = jax.tree.map(lambda x: jnp.where(result == RESULTS.successful, x, jnp.nan), phase.y)
     y1 = with_nan_derivatives(y1, field.system, state, field.loop, u)
     dt = lax.stop_gradient(step.dt)

@@ -2,7 +2,7 @@
 
 from jaxtyping import Array
 
-from ..foundations import Blank, default_float, shapes_of
+from ..foundations import Blank, counted, default_float, shapes_of
 from ..lanes import NotScalarError, Shaped, latest, sparsity
 from ..linalg import Layout
 from .system import System
@@ -30,7 +30,8 @@ def layout_of(system: System, force: bool, compiled: bool = False) -> Layout | s
     """Which entries of M and C may not be zero, or why that is of no use, as `compiled` code or else; `force` also where it does not pay."""
     dense, (least, faster) = dense_work(system), (SMALL, 1) if compiled else (LEAST, FASTER)
     if not system.m or (dense < least and not force):
-        return f"{system.nv} velocities and {system.m} rows are too few"
+        velocities, rows = counted(system.nv, "velocity", "velocities"), counted(system.m, "row")
+        return f"{velocities} and {rows} are too few"
     blank, parameters = Blank.of(system)
     if not blank.hashable:
         return "part of the system is neither an array nor hashable"

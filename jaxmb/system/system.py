@@ -432,35 +432,35 @@ def _check_params(old: PyTree, new: PyTree) -> None:
         raise ValueError(f"Argument `params` must hold the parameters of the system, but {' and '.join(words)}.")
 
 
-def check_state(system: System, state: object) -> None:
+def check_state(system: System, state: object, argument: str = "state") -> None:
     """Raises a TypeError or ValueError for what is no single state of the system."""
     if not isinstance(state, State):
         raise TypeError(
-            f"Argument `state` must be a `State`, as `assemble` and `solution.state(i)` return, but is a {type(state).__name__}."
+            f"Argument `{argument}` must be a `State`, as `assemble` and `solution.state(i)` return, but is a {type(state).__name__}."
         )
     axes = state.t.shape or state.q.shape[:-1]
     if axes:
         raise ValueError(
-            f"Argument `state` must be a single state, but has leading axes {axes}; use `jax.vmap`, or index it, for example by "
+            f"Argument `{argument}` must be a single state, but has leading axes {axes}; use `jax.vmap`, or index it, for example by "
             "`solution.state(i)`."
         )
     for name, values, count in (("coordinates", state.q, system.nq), ("velocities", state.v, system.nv)):
         if values.shape != (count,):
             raise ValueError(
-                f"Argument `state` must have {name} of shape ({count},), but has shape {values.shape}; does it belong to another "
+                f"Argument `{argument}` must have {name} of shape ({count},), but has shape {values.shape}; does it belong to another "
                 "system?"
             )
     # Sizes of one row would pass for those of several.
     rows, sizes = system.m if state.mode is None else state.mode.active.shape[-1], state.scale.row.shape[-1]
     if rows != sizes:
         raise ValueError(
-            f"Argument `state` must have sizes of {rows} constraint rows, but has those of {sizes}: another system's, or those of a "
+            f"Argument `{argument}` must have sizes of {rows} constraint rows, but has those of {sizes}: another system's, or those of a "
             "run with events, whose states are `solution.state(i)`."
         )
     # Mixed precisions would be promoted without a word, and rank decisions depend on the precision.
     if state.q.dtype != default_float() or state.v.dtype != default_float():
         raise ValueError(
-            f"Argument `state` must hold {default_float()} numbers, as JAX is configured here, but holds "
+            f"Argument `{argument}` must hold {default_float()} numbers, as JAX is configured here, but holds "
             f"{jnp.promote_types(state.q.dtype, state.v.dtype)}. Make it where it is used, with or without "
             "`jax.config.update('jax_enable_x64', True)` and within or outside of `jax.enable_x64(False)`."
         )
