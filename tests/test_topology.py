@@ -829,6 +829,17 @@ def test_masses_are_moved_to_a_bar_that_does_not_fit():
     np.testing.assert_allclose(jump.after.v, [-1.0, -1.0], atol=1e-13)
 
 
+@pytest.mark.slow
+def test_a_start_that_is_moved_to_a_bar_has_derivatives():
+    """The centre of gravity stays, whatever the length of the bar: (x₁ + 2 x₂)/3 − 2 L/3."""
+    system, start = pair(3.0)
+    ends = lambda q: jm.simulate(
+        system, dataclasses.replace(start, q=q), [0.1], events=[jm.Activate("bar", at=0.0, assemble=True)]
+    ).q[-1]
+    for mode in (jax.jacfwd, jax.jacrev):
+        np.testing.assert_allclose(jax.jit(mode(ends))(start.q), np.tile([1 / 3, 2 / 3], (2, 1)), atol=1e-12)
+
+
 def total(t, q, p):
     return q[0] + q[1]
 

@@ -18,7 +18,6 @@ from .correction import by_lengths as by_lengths
 from .correction import CLOSE as CLOSE
 from .correction import correct as correct
 from .correction import correct_by as correct_by
-from .correction import corrected as corrected
 from .correction import Correction as Correction
 from .correction import factors_at as factors_at
 from .correction import directions as directions
@@ -32,6 +31,7 @@ from .diagnosis import DependentRows as DependentRows
 from .diagnosis import diagnose as diagnose
 from .diagnosis import spectral_gap as spectral_gap
 from .diagnosis import Diagnosis as Diagnosis
+from .shortest_move import nearest as nearest
 from .rows import choose_rows as choose_rows
 from .rows import Rows as Rows
 from .trace import trace_motion as trace_motion

@@ -141,21 +141,6 @@ def correct_by(
     ), rest
 
 
-def corrected(
-    system: System, formulation: AbstractFormulation, state: State, in_use: Bool[Array, " m"], iterations: int
-) -> State:
-    """`correct` with its derivatives."""
-    correction = correct(system, formulation, state, in_use, iterations)
-    return with_derivative(
-        linearise_correction,
-        system,
-        formulation,
-        state,
-        dataclasses.replace(state, q=correction.q, v=correction.v),
-        correction.in_use,
-    )
-
-
 @eqx.filter_custom_jvp
 def with_derivative(
     linearise: Callable[..., Callable[[System, State], State]],
@@ -164,7 +149,7 @@ def with_derivative(
     state: State,
     corrected: State,
     in_use: Bool[Array, " m"],
-    sparse: bool = False,
+    sparse: bool,
 ) -> State:
     """`corrected`, which a correction has made of `state`, with the derivatives of `linearise(system, formulation, state, corrected, in_use, sparse)`."""
     return corrected

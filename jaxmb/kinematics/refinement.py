@@ -1,6 +1,6 @@
 """States beside singular poses, better determined than by their residuals."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +18,7 @@ from ..system import (
     position_residual,
     velocity_residual,
 )
-from .shortest_move import consistent_velocities, factor_with_fixed, fixed_rows, position_equations, shortest_move
+from .shortest_move import consistent_velocities, factor_with_fixed, fixed_rows, nearest
 
 if TYPE_CHECKING:
     from .closing import Guess
@@ -75,12 +75,7 @@ def refined(system: System, guess: "Guess", state: State) -> tuple[Float[Array, 
 def _onto(system: System, guess: "Guess", state: State, t: Array, target: Array) -> tuple[Array, Array, Array]:
     """Coordinates and velocities on the constraints near others, held ones with their values there, and the largest φ/Φ that is left."""
     scale = state.scale
-
-    def closer(q: Array, _: Any) -> tuple[Array, None]:
-        equations = position_equations(system, t, q, scale, guess.fixed, target)
-        return system.displaced(q, -shortest_move(system, equations, guess.rank_tol)[0]), None
-
-    q = lax.scan(closer, system.normalise(target), None, length=ITERATIONS)[0]
+    q = nearest(system, t, system.normalise(target), scale, guess.rank_tol, guess.fixed, ITERATIONS)
     mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
     v, _ = consistent_velocities(system, guess, t, q, state.v, scale, mass, jacobian)
     return q, v, jnp.max(jnp.abs(position_residual(system, t, q)) / scale.span, initial=0)

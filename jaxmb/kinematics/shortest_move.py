@@ -66,6 +66,21 @@ def position_equations(
     )
 
 
+def nearest(
+    system: System, t: Array, target: Array, scale: Scale, rank_tol: float, fixed: tuple[int, ...], count: int
+) -> Array:
+    """The pose q (nq,) on the constraints to which so many shortest moves lead from another one, whose `fixed` coordinates stay.
+
+    The rank is decided at each of them. The derivatives are those of the moves.
+    """
+
+    def closer(q: Array, _: None) -> tuple[Array, None]:
+        equations = position_equations(system, t, q, scale, fixed, target)
+        return system.displaced(q, -shortest_move(system, equations, rank_tol)[0]), None
+
+    return lax.scan(closer, target, None, length=count)[0]
+
+
 def fixed_rows(system: System, q: Array, fixed: tuple[int, ...]) -> Array:
     """The rows (k, nv) of the derivatives of fixed coordinates with respect to the velocities."""
     rows = jnp.eye(system.nq)[np.array(fixed, int)]

@@ -335,8 +335,10 @@ def _batch(
     out = []
     for x, axis, shaped in zip(operands, axes, program.operands, strict=True):
         own = len(shaped.shape)
-        if axis is None and lanes and x.shape[: x.ndim - own] == (1,) * len(lanes):  # of one lane, see `in_lane`
-            x, axis = jnp.broadcast_to(x, (size, *x.shape)), 0
+        if (
+            axis is None and lanes and jnp.shape(x)[: jnp.ndim(x) - own] == (1,) * len(lanes)
+        ):  # of one lane, see `in_lane`
+            x, axis = jnp.broadcast_to(x, (size, *jnp.shape(x))), 0
         if axis is not None:
             x = jnp.moveaxis(x, axis, 0)
             if x.ndim - own <= len(lanes):  # it lacks lanes that others have

@@ -11,8 +11,8 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
-from ..kinematics import corrected
-from ..system import Mode, Scale, State, System, position_residual, rows_at
+from ..kinematics import nearest
+from ..system import Mode, Scale, State, System, position_residual
 from .change import Change
 from .context import EventContext, rounding
 from .event import AbstractEvent, Occurrence
@@ -20,6 +20,8 @@ from .jump import Jump, impulse_terms, jump_result
 from .reactions import ConstraintReactions, acceleration_and_multipliers
 
 Scalar = Float[Array, ""]
+# By which positions come onto constraints that begin to act.
+MOVES = 12
 
 
 class Plan(eqx.Module):
@@ -214,18 +216,12 @@ class Plan(eqx.Module):
         self, change: Change, context: EventContext
     ) -> tuple[Float[Array, " nq"], Float[Array, " m"]]:
         """The positions, moved onto constraints that are to be assembled, and |φ/Φ| of those that begin to act."""
-        acting, formulation, state = change.acting, self.formulation, context.state
+        acting, state = change.acting, context.state
         system, q = self.system.in_mode(acting), state.q
-
-        def once(q: Array, _: None) -> tuple[Array, None]:
-            # Positions may be far off, and rows that are dependent at the start need not be so on the way: the rank is decided anew after
-            # every third Newton step.
-            in_use = formulation.prepare(rows_at(system, state.t, q, state.scale.row))
-            return corrected(system, formulation, dataclasses.replace(state, q=q), in_use, 3).q, None
-
         # Known when the program is traced: without such events it contains no correction.
         if any(event.assembles for event in self.events):
-            assembled = lax.scan(once, q, None, length=8)[0]
+            # Positions may be far off, and rows that are dependent at the start need not be so on the way.
+            assembled = nearest(system, state.t, q, state.scale, self.formulation.rank_tol, (), MOVES)
             q = jnp.where(jnp.any(change.assembled), assembled, q)
         # Rows that acted before are kept closed by the run; only new ones can fail to fit.
         new = acting.active & ~context.mode.active
