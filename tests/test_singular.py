@@ -22,7 +22,10 @@ from slider_crank import height, mass
 from systems import FORMULATIONS, contradictory
 
 import jaxmb as jm
-from jaxmb.simulation.passage import CUBIC, QUINTIC, TRIALS, _SignBracket, _Trial
+from jaxmb.simulation import passage
+from jaxmb.simulation.passage import TRIALS, Path, _SignBracket, _Trial
+from jaxmb.simulation.vector_field import VectorField
+from jaxmb.system import Nearby
 
 # Built once: programs are compiled for the functions of a system.
 bricard, nfourbar, slider_crank = map(
@@ -223,12 +226,17 @@ class RK4(dfx.AbstractERK):
         return 4
 
 
-def test_a_path_between_two_states_has_their_values_and_slopes():
-    """Of q, h q̇ and h² q̈ at both ends each has a polynomial of its own."""
-    for weights in (CUBIC, QUINTIC):
-        slopes = [np.polynomial.polynomial.polyder(weights, k, axis=1) for k in range(len(weights) // 2)]
-        found = [np.polynomial.polynomial.polyval(x, slope.T) for x in (0.0, 1.0) for slope in slopes]
-        np.testing.assert_array_equal(found, np.eye(len(weights)))
+def _path(first, last):
+    return Path(jnp.zeros(()), jnp.ones(()), jnp.asarray(first), jnp.asarray(last), jnp.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_a_path_between_two_states_is_the_polynomial_of_their_values_and_slopes(k):
+    """Any cubic is known by its values and slopes at both ends, any quintic by those and its second derivatives."""
+    curve = np.polynomial.Polynomial(np.random.default_rng(k).normal(size=2 * k))
+    first, last = ([[curve.deriv(j)(x)] for j in range(k)] for x in (0.0, 1.0))
+    for x in (0.0, 0.3, 1.0):
+        np.testing.assert_allclose(_path(first, last).at(jnp.asarray(x)), [curve(x)], rtol=1e-12)
 
 
 def test_where_a_remainder_changes_its_sign_is_found_in_few_trials():
@@ -242,6 +250,47 @@ def test_where_a_remainder_changes_its_sign_is_found_in_few_trials():
         bracket = bracket.narrowed(jnp.array(n), trial)
     assert bool(bracket.holds)
     np.testing.assert_allclose(x, 0.3**0.2, atol=1e-12)
+
+
+def _passing():
+    """A vector field of two rows in the plane, and a step."""
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("both", lambda t, q, p: q)])
+    scale = jm.as_state(system, jnp.zeros(2), length=1.0).scale
+    method = jm.formulation.GaussProjection()
+    field = VectorField(system, method, jm.Projection(), None, scale, consistent=jnp.array(True), choice=None)
+    return field, jnp.ones(2, bool), _path([[0.0, 0.0]] * 3, [[0.0, 0.0]] * 3)
+
+
+def test_how_far_branches_miss_each_other_is_found_from_a_step_beside_them(monkeypatch):
+    """φ = δ + a u w + b w²/2 of u along the motion and w across it, s = a u + b w: at w = 0, where φ is δ, whatever w the step is at."""
+    a, b, start, beside, (field, in_use, path) = -2.0, 3.0, 0.4, 0.02, _passing()
+
+    @jax.jit
+    @jax.vmap
+    def found(apart):
+        def trial(field, in_use, row, path, direction, x, shift):
+            u, w = x - start, beside + shift @ direction
+            s, zero = a * u + b * w, jnp.zeros(())
+            phi = apart + a * u * w + b * w**2 / 2
+            return _Trial(x, shift, ahead=s, rate=a * w, length=abs(s), off_manifold=zero, miss=phi, across=direction)
+
+        monkeypatch.setattr(passage, "_trial_at", trial)
+        return passage._at_sign_change(field, in_use, jnp.array(0), path, jnp.array([0.6, 0.8]))
+
+    missed, distance, unknown = found(jnp.array([0.0, 1e-5]))
+    assert (missed.tolist(), unknown.tolist()) == ([False, True], [False, False])
+    np.testing.assert_allclose(distance, [0.0, 1e-5], atol=1e-14)
+
+
+def test_a_pose_is_looked_for_where_a_row_in_use_has_turned_by_more_than_a_right_angle(monkeypatch):
+    look = lambda field, in_use, row, path, direction: (row >= 0, direction @ jnp.array([3.0, 5.0]), row == 1)
+    monkeypatch.setattr(passage, "_at_sign_change", look)
+    field, in_use, path = _passing()
+    after = lambda y: jnp.array([[0.6, 0.8], [1.0, y]])
+    found = jax.jit(lambda y, used: passage.distance_missed(field, used, path, jnp.eye(2), after(y)))
+    assert [x.tolist() for x in found(-0.1, in_use)] == [True, 5.0, True]
+    for case in ((0.1, in_use), (-0.1, in_use.at[1].set(False))):
+        assert [x.tolist() for x in found(*case)] == [False, 0.0, False]
 
 
 def _where_two_curves_cross(x, **options):
@@ -624,6 +673,21 @@ def test_accelerations_beside_the_flat_pose_of_four_equal_bars():
         )
         assert out.result == jm.RESULTS.successful
         np.testing.assert_allclose(out.vdot[2], -9.81 * np.cos(d) * (0.5 + 0.7 + 0.25) / (1.5 / 3 + 0.7), rtol=1e-8)
+
+
+def test_a_copy_of_a_row_is_superfluous_where_both_vanish():
+    """x y + z w = 0, twice, at the origin: along x one leads on to y = 0, and the other follows from it, where z and w begin to move too."""
+    both = lambda t, q, p: (q[0] * q[1] + q[2] * q[3]) * jnp.array([1.0, 2.0])
+    system = jm.System(4, mass=lambda t, q, p: jnp.eye(4), constraints=[jm.Holonomic("both", both)])
+    start = jm.as_state(system, jnp.zeros(4), length=1.0)
+
+    @jax.jit
+    def sorts(v):
+        state = dataclasses.replace(start, v=v)
+        found = jm.formulation.GaussProjection().decide(jm.evaluate(system, state), Nearby(system, state))
+        return jnp.stack([jnp.sum(x) for x in (found.in_use, found.degenerate, found.indeterminate)])
+
+    assert sorts(jnp.array([1.0, 0, 0, 0])).tolist() == [0, 1, 0] and sorts(jnp.zeros(4)).tolist() == [0, 0, 1]
 
 
 def test_diagnosis_groups_rows_by_what_depends_on_what():

@@ -369,6 +369,13 @@ def test_the_rule():
     assert "explicit" in str(jm.choose_engine(few, state, solver=dfx.Kvaerno5()).not_sparse)
 
 
+def test_the_work_of_blocks_without_rows_is_that_of_their_factors():
+    """The cube of the size of each."""
+    for size, count in ((2, 5), (6, 3)):
+        blocks = np.kron(np.eye(count), np.ones((size, size))) != 0
+        assert Layout.of(blocks, np.zeros((0, count * size), bool)).work == count * size**3
+
+
 @pytest.mark.slow
 def test_a_chain_in_relative_coordinates_is_dense():
     links = [jm.planar.Body.rod(f"link{i}", 1.0, 0.1, position=(0.1 * i, 0.0)) for i in range(60)]
