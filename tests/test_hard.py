@@ -163,3 +163,8 @@ def test_mutants_are_other_programs():
 def test_declarations_are_no_places_of_faults():
     tree = ast.parse("zip(a, b, strict=True), field(static=True, default=3), sum(x, axis=0)")
     assert [ast.unparse(x) for node, _ in mutants.nodes(tree) for x in mutants.variants(node)] == ["4", "1"]
+
+
+def test_faults_that_are_left_out_by_name_can_be_drawn():
+    """A name that no change has any more is out of date."""
+    assert {mutant.name for mutant in mutants.every()} >= mutants.UNSEEN.keys()
