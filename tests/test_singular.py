@@ -262,24 +262,28 @@ def _passing():
 
 
 def test_how_far_branches_miss_each_other_is_found_from_a_step_beside_them(monkeypatch):
-    """φ = δ + a u w + b w²/2 of u along the motion and w across it, s = a u + b w: at w = 0, where φ is δ, whatever w the step is at."""
-    a, b, start, beside, (field, in_use, path) = -2.0, 3.0, 0.4, 0.02, _passing()
+    """φ = δ + a u w + b w²/2 of u along the motion and w across it, s = a u + b w: at w = 0, where φ is δ, whatever w the step is at.
+
+    They miss each other where the remainder vanishes with s: where most of it lies across the direction the row only turns.
+    """
+    a, b, start, beside, (field, in_use, path) = -20.0, 3.0, 0.4, 0.02, _passing()
 
     @jax.jit
     @jax.vmap
-    def found(apart):
+    def found(apart, across):
         def trial(field, in_use, row, path, direction, x, shift):
             u, w = x - start, beside + shift @ direction
             s, zero = a * u + b * w, jnp.zeros(())
-            phi = apart + a * u * w + b * w**2 / 2
-            return _Trial(x, shift, ahead=s, rate=a * w, length=abs(s), off_manifold=zero, miss=phi, across=direction)
+            phi, length = apart + a * u * w + b * w**2 / 2, jnp.hypot(s, across)
+            return _Trial(x, shift, ahead=s, rate=a * w, length=length, off_manifold=zero, miss=phi, across=direction)
 
         monkeypatch.setattr(passage, "_trial_at", trial)
         return passage._at_sign_change(field, in_use, jnp.array(0), path, jnp.array([0.6, 0.8]))
 
-    missed, distance, unknown = found(jnp.array([0.0, 1e-5]))
-    assert (missed.tolist(), unknown.tolist()) == ([False, True], [False, False])
-    np.testing.assert_allclose(distance, [0.0, 1e-5], atol=1e-14)
+    apart = jnp.array([0.0, 1e-5, 1e-5])
+    missed, distance, unknown = found(apart, jnp.array([0.0, 0.1, 1.0]))
+    assert (missed.tolist(), unknown.tolist()) == ([False, True, False], [False] * 3)
+    np.testing.assert_allclose(distance, apart, atol=1e-14)
 
 
 def test_a_pose_is_looked_for_where_a_row_in_use_has_turned_by_more_than_a_right_angle(monkeypatch):
