@@ -25,7 +25,6 @@ import jaxmb as jm
 from jaxmb.simulation import passage
 from jaxmb.simulation.passage import TRIALS, Path, _SignBracket, _Trial
 from jaxmb.simulation.vector_field import VectorField
-from jaxmb.system import Nearby
 
 # Built once: programs are compiled for the functions of a system.
 bricard, nfourbar, slider_crank = map(
@@ -284,6 +283,16 @@ def test_how_far_branches_miss_each_other_is_found_from_a_step_beside_them(monke
     missed, distance, unknown = found(apart, jnp.array([0.0, 0.1, 1.0]))
     assert (missed.tolist(), unknown.tolist()) == ([False, True, False], [False] * 3)
     np.testing.assert_allclose(distance, apart, atol=1e-14)
+
+
+def test_beside_a_step_all_rows_but_one_are_satisfied():
+    """φ₁ = q₁ is closed, and of φ₂ = q₂ is told how far it is off, with its remainder along a direction."""
+    field, in_use, path = _passing()
+    begun, direction = Path(path.t0, path.t1, jnp.full((3, 2), 0.3), path.last, path.rates), jnp.array([0.6, 0.8])
+    look = jax.jit(lambda x, shift: passage._trial_at(field, in_use, jnp.array(1), begun, direction, x, shift))
+    found, span = look(jnp.zeros(()), jnp.array([0.1, 0.2])), field.scale.span
+    np.testing.assert_allclose([found.miss, found.off_manifold], [0.5 / span[1], 0.5 / span[1]], atol=1e-15)
+    np.testing.assert_allclose([found.ahead, found.length, found.rate], [0.8, 1.0, 0.0], atol=1e-15)
 
 
 def test_a_pose_is_looked_for_where_a_row_in_use_has_turned_by_more_than_a_right_angle(monkeypatch):
@@ -680,18 +689,24 @@ def test_accelerations_beside_the_flat_pose_of_four_equal_bars():
 
 
 def test_a_copy_of_a_row_is_superfluous_where_both_vanish():
-    """x y + z w = 0, twice, at the origin: along x one leads on to y = 0, and the other follows from it, where z and w begin to move too."""
-    both = lambda t, q, p: (q[0] * q[1] + q[2] * q[3]) * jnp.array([1.0, 2.0])
-    system = jm.System(4, mass=lambda t, q, p: jnp.eye(4), constraints=[jm.Holonomic("both", both)])
-    start = jm.as_state(system, jnp.zeros(4), length=1.0)
+    """x y + z (w − 3 z²/2) = 0, twice, beside x = 2 y: along z one leads on to w = 3 z²/2, and the other follows from it, where x and y begin to move too."""
+    both = lambda t, q, p: (q[0] * q[1] + q[2] * (q[3] - 1.5 * q[2] ** 2)) * jnp.array([1.0, 2.0])
+    line = jm.Holonomic("line", lambda t, q, p: q[0] - 2 * q[1])
+    system = jm.System(4, mass=lambda t, q, p: jnp.eye(4), constraints=[jm.Holonomic("both", both), line])
+    start, method = jm.as_state(system, jnp.zeros(4), length=1.0), jm.formulation.GaussProjection()
 
     @jax.jit
-    def sorts(v):
-        state = dataclasses.replace(start, v=v)
-        found = jm.formulation.GaussProjection().decide(jm.evaluate(system, state), Nearby(system, state))
-        return jnp.stack([jnp.sum(x) for x in (found.in_use, found.degenerate, found.indeterminate)])
+    def sorts(v, consistent):
+        terms = jm.evaluate(system, dataclasses.replace(start, v=v))
+        found = method.decide(terms, terms.nearby, consistent)
+        counts = jnp.stack([jnp.sum(x) for x in (found.in_use, found.degenerate, found.indeterminate)])
+        return counts, method.acceleration(terms).vdot
 
-    assert sorts(jnp.array([1.0, 0, 0, 0])).tolist() == [0, 1, 0] and sorts(jnp.zeros(4)).tolist() == [0, 0, 1]
+    counts, vdot = sorts(jnp.array([0, 0, 2.0, 0]), True)
+    assert counts.tolist() == [1, 1, 0]
+    np.testing.assert_allclose(vdot, [0, 0, 0, 3 * 2.0**2], atol=1e-12)
+    assert sorts(jnp.zeros(4), True)[0].tolist() == [1, 0, 1]
+    assert sorts(jnp.array([0, 0, 2.0, 0]), False)[0].tolist() == [0, 0, 0]  # a state off the constraints uses no rows
 
 
 def test_diagnosis_groups_rows_by_what_depends_on_what():
