@@ -311,6 +311,7 @@ def test_a_damped_inverse_is_that_of_its_formula_in_any_unit():
         assert jax.jit(la.invert)(1e3 * both, tol, 1e3).rank == rank
 
 
+@pytest.mark.slow_cases("2")
 @pytest.mark.parametrize("p", [2, 3, 4])
 def test_few_rows_are_orthogonal_after_a_known_number_of_sweeps(p):
     """Graded over 15 orders of magnitude by rows or columns, nearly orthogonal and nearly equal: singular vectors, and values as NumPy's."""
