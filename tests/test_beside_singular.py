@@ -168,4 +168,8 @@ def test_rows_close_to_being_dependent_are_at_rest_where_their_combination_holds
         off = units * (1e-3 + jnp.array([0.0, part * least]))
         for residuals in ((off, 0 * off), (0 * off, rate * off)):
             assert at_rest(scale, factor, *residuals).tolist() == [False, held]
-    assert not at_rest(scale, factor, 0 * off, 0 * off)[0]
+    assert at_rest(scale, factor, 0 * off, 0 * off).tolist() == [False, True]
+    # A body so light makes all rows parallel in the metric of M: rows that lengths keep apart are not close to being dependent.
+    apart, light = units[:, None] * jnp.array([[1.0, 0.0], [1.0, 1.0]]), jnp.diag(jnp.array([1e-10, 1.0]))
+    factor = jm.linalg.ConstrainedFactor(light, apart, units * 1e5, jnp.ones(2, bool))
+    assert not at_rest(scale, factor, 0 * off, 0 * off).any()

@@ -35,7 +35,7 @@ from jaxmb.simulation.drift import Projection
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.vector_field import VectorField
-from jaxmb.system import Scale
+from jaxmb.system import Scale, dense_work
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="code is compiled for CPUs")
 DOUBLE = jnp.float64
@@ -1351,6 +1351,15 @@ PARTITION = "`CoordinatePartition` may choose anew at each accepted state"
 )
 def test_which_engine_makes_the_steps_is_told_beforehand(method, told):
     assert str(jm.choose_engine(*make("four-bar"), **method)) == told
+
+
+def test_a_system_of_too_much_work_for_single_numbers_is_not_compiled(monkeypatch):
+    system, state = make("four-bar")
+    chosen = lambda: str(jm.choose_engine(system, state))
+    for largest, told in ((dense_work(system), "Compiled"), (dense_work(system) - 1, "XLA")):
+        monkeypatch.setattr("jaxmb.simulation.engine.LARGEST_WORK", largest)
+        assert chosen().startswith(told)
+    assert "not compiled: 3 velocities and 2 rows are too many" in chosen()
 
 
 def test_a_large_function_is_compiled_quickly_and_does_the_same(monkeypatch):

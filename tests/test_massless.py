@@ -167,14 +167,16 @@ def test_hinges_that_meet_in_a_point_through_links_without_mass_are_one_joint(hi
 
 def test_rows_are_sized_by_the_masses_nearest_to_them():
     """M + m Σ DᵀD of differences D, by rows in any units: a chain of one mass and three velocities without, and two more that rounding alone ties to it."""
-    m, units = 3.0, np.array([1e-3, 1.0, 40.0, 7.0])
+    m, units = 3.0, np.array([1e-9, 1.0, 40.0, 1e6])
     ends = np.array([[1, -1, 0, 0, 0, 0], [0, 1, -1, 0, 0, 0], [0, 0, 1, -1, 0, 0], [1e-17, 0, 0, 0, 1, -1]])
     mass = np.diag([m, 0, 0, 0, 0, 0])
-    found = jm.linalg.regular_metric(jnp.asarray(mass), jnp.asarray(units[:, None] * ends))
+    metric = lambda mass: jm.linalg.regular_metric(jnp.asarray(mass), jnp.asarray(units[:, None] * ends))
     weights = m * np.array(
         [1, 1, 1, 0.5]
     )  # a row without any mass by the largest inertia that there is, in both its entries
-    np.testing.assert_allclose(found, mass + ends.T @ np.diag(weights) @ ends, rtol=1e-14, atol=1e-14)
+    np.testing.assert_allclose(metric(mass), mass + ends.T @ np.diag(weights) @ ends, rtol=1e-14, atol=1e-14)
+    regular = 1e-20 * (np.eye(6) + 0.5)
+    np.testing.assert_array_equal(metric(regular), regular)
 
 
 def slider(*cardan, more=()):

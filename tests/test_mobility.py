@@ -84,3 +84,5 @@ def test_a_system_without_a_mechanism_has_numbers_only():
     assert (found.freedom, found.freedom_counted, found.topology, found.shared) == (1, 0, None, ())
     assert not found.singular_around  # as regular as all poses are
     assert "mechanism" not in str(found)
+    free = jm.diagnose(plane := jm.System(2, mass=lambda t, q, p: jnp.eye(2)), jm.as_state(plane, [0.6, 0.8]))
+    assert (free.freedom, free.singular_values, free.gap, free.row_condition) == (2, (), (0.0, 0.0), 1.0)

@@ -1,5 +1,6 @@
 """Aghili's projection matrix, constraint inertia matrices and constraint force; null space, elimination, proximal point."""
 
+import dataclasses
 import functools
 
 import diffrax as dfx
@@ -12,6 +13,8 @@ from slider_crank import slider_crank
 from systems import evaluated, make, slow_but
 
 import jaxmb as jm
+from jaxmb.kinematics import correct
+from jaxmb.system import rows_at
 
 # A particle on a circle of radius 2 by the constraint of Aghili's example; the parameter is its mass matrix.
 PARTICLE = jm.System(
@@ -232,6 +235,20 @@ def late():
         constraints=[jm.Holonomic("first", lambda t, q, p: q[1]), jm.Holonomic("second", both)],
     )
     return system, jm.assemble(system, [0.0, 0.0, 0.0], [0.0, 0.0, 1.0])
+
+
+def test_rows_that_the_dynamics_leave_out_are_corrected_on_position_level():
+    """At t = 1 the row that is left out holds a coordinate that no other row holds."""
+    system, state = late()
+    formulation = jm.formulation.Elimination.of(system, ["second"])
+    state = dataclasses.replace(state, t=state.t + 1.0, q=jnp.array([0.3, 0.1, 0.2]))
+
+    @jax.jit
+    def corrected(state):
+        in_use = formulation.prepare(rows_at(system, state.t, state.q, state.scale.row))
+        return correct(system, formulation, state, in_use, 2)
+
+    np.testing.assert_allclose(corrected(state).q, [0.0, 0.0, 0.2], atol=1e-14)
 
 
 @pytest.mark.slow

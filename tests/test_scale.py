@@ -257,12 +257,17 @@ def test_rows_that_never_change_have_the_sizes_of_what_moves_by_them(unit):
 
 
 def test_what_rows_do_not_size_has_the_size_of_how_far_it_gets():
-    """Of particles of 1, 4 and 9 kg that of 4 kg rests: it is as far reaching as the others in the metric of M, and that is that of 9 kg by its force."""
-    mass = jnp.diag(jnp.array([1.0, 4.0, 9.0]))
-    system = jm.System(3, mass=lambda t, q, p: mass, force=lambda t, q, v, p: jnp.array([0.0, 0.0, 18.0]))
+    """Of particles of 1, 1/4 and 9 kg that of 1/4 kg rests: it is as far reaching as the farthest of the others in the metric of M."""
+    mass = jnp.diag(jnp.array([1.0, 0.25, 9.0]))
+    force = lambda t, q, v, k: jnp.stack([0.0, 0.0, 18.0 - k * q[2]])
+    system = jm.System(3, mass=lambda t, q, k: mass, force=force, params=0.0)
     state = jm.as_state(system, [0.0] * 3, [1.0, 0.0, 0.0])
-    scale, by = sizes_of_run(system, state, jnp.array(2.0), Values.of(system, state))
-    # |v| τ, and F τ²/(2 M) = 4; of the second 3 · 4 by √4.
-    np.testing.assert_allclose(by.q, [2.0, 6.0, 4.0], rtol=1e-14)
-    # The quickest from rest, √(v̇/ℓ) = √(2/4), is faster than v/ℓ and than once in the run.
-    np.testing.assert_allclose([scale.rate, *by.v], np.sqrt(0.5) * np.array([1.0, 2.0, 6.0, 4.0]), rtol=1e-14)
+    for stiffness, reach in (
+        (0.0, [2.0, 24.0, 4.0]),  # |v| τ, F τ²/(2 M) = 4 with τ = 2, and 3 · 4 by √(1/4)
+        (9.0, [2.0, 6.0, 1.0]),  # the force of 9 kg changes within τ = 1/ω = 1; 3 · 1 by √(1/4)
+    ):
+        system = system.with_params(jnp.array(stiffness))
+        scale, by = sizes_of_run(system, state, jnp.array(2.0), Values.of(system, state))
+        np.testing.assert_allclose(by.q, reach, rtol=1e-14)
+        # The quickest from rest, √(v̇/ℓ), is faster than v/ℓ and than once in the run.
+        np.testing.assert_allclose([scale.rate, *by.v], np.sqrt(2 / reach[2]) * np.array([1, *reach]), rtol=1e-14)

@@ -22,7 +22,9 @@ from slider_crank import height, mass
 from systems import FORMULATIONS, contradictory
 
 import jaxmb as jm
-from jaxmb.simulation.passage import CUBIC, QUINTIC, TRIALS, _SignBracket, _Trial
+from jaxmb.simulation import passage
+from jaxmb.simulation.passage import TRIALS, Path, _SignBracket, _Trial
+from jaxmb.simulation.vector_field import VectorField
 
 # Built once: programs are compiled for the functions of a system.
 bricard, nfourbar, slider_crank = map(
@@ -223,12 +225,17 @@ class RK4(dfx.AbstractERK):
         return 4
 
 
-def test_a_path_between_two_states_has_their_values_and_slopes():
-    """Of q, h q̇ and h² q̈ at both ends each has a polynomial of its own."""
-    for weights in (CUBIC, QUINTIC):
-        slopes = [np.polynomial.polynomial.polyder(weights, k, axis=1) for k in range(len(weights) // 2)]
-        found = [np.polynomial.polynomial.polyval(x, slope.T) for x in (0.0, 1.0) for slope in slopes]
-        np.testing.assert_array_equal(found, np.eye(len(weights)))
+def _path(first, last):
+    return Path(jnp.zeros(()), jnp.ones(()), jnp.asarray(first), jnp.asarray(last), jnp.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_a_path_between_two_states_is_the_polynomial_of_their_values_and_slopes(k):
+    """Any cubic is known by its values and slopes at both ends, any quintic by those and its second derivatives."""
+    curve = np.polynomial.Polynomial(np.random.default_rng(k).normal(size=2 * k))
+    first, last = ([[curve.deriv(j)(x)] for j in range(k)] for x in (0.0, 1.0))
+    for x in (0.0, 0.3, 1.0):
+        np.testing.assert_allclose(_path(first, last).at(jnp.asarray(x)), [curve(x)], rtol=1e-12)
 
 
 def test_where_a_remainder_changes_its_sign_is_found_in_few_trials():
@@ -242,6 +249,61 @@ def test_where_a_remainder_changes_its_sign_is_found_in_few_trials():
         bracket = bracket.narrowed(jnp.array(n), trial)
     assert bool(bracket.holds)
     np.testing.assert_allclose(x, 0.3**0.2, atol=1e-12)
+
+
+def _passing():
+    """A vector field of two rows in the plane, and a step."""
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("both", lambda t, q, p: q)])
+    scale = jm.as_state(system, jnp.zeros(2), length=1.0).scale
+    method = jm.formulation.GaussProjection()
+    field = VectorField(system, method, jm.Projection(), None, scale, consistent=jnp.array(True), choice=None)
+    return field, jnp.ones(2, bool), _path([[0.0, 0.0]] * 3, [[0.0, 0.0]] * 3)
+
+
+def test_how_far_branches_miss_each_other_is_found_from_a_step_beside_them(monkeypatch):
+    """φ = δ + a u w + b w²/2 of u along the motion and w across it, s = a u + b w: at w = 0, where φ is δ, whatever w the step is at.
+
+    They miss each other where the remainder vanishes with s: where most of it lies across the direction the row only turns.
+    """
+    a, b, start, beside, (field, in_use, path) = -20.0, 3.0, 0.4, 0.02, _passing()
+
+    @jax.jit
+    @jax.vmap
+    def found(apart, across):
+        def trial(field, in_use, row, path, direction, x, shift):
+            u, w = x - start, beside + shift @ direction
+            s, zero = a * u + b * w, jnp.zeros(())
+            phi, length = apart + a * u * w + b * w**2 / 2, jnp.hypot(s, across)
+            return _Trial(x, shift, ahead=s, rate=a * w, length=length, off_manifold=zero, miss=phi, across=direction)
+
+        monkeypatch.setattr(passage, "_trial_at", trial)
+        return passage._at_sign_change(field, in_use, jnp.array(0), path, jnp.array([0.6, 0.8]))
+
+    apart = jnp.array([0.0, 1e-5, 1e-5])
+    missed, distance, unknown = found(apart, jnp.array([0.0, 0.1, 1.0]))
+    assert (missed.tolist(), unknown.tolist()) == ([False, True, False], [False] * 3)
+    np.testing.assert_allclose(distance, apart, atol=1e-14)
+
+
+def test_beside_a_step_all_rows_but_one_are_satisfied():
+    """φ₁ = q₁ is closed, and of φ₂ = q₂ is told how far it is off, with its remainder along a direction."""
+    field, in_use, path = _passing()
+    begun, direction = Path(path.t0, path.t1, jnp.full((3, 2), 0.3), path.last, path.rates), jnp.array([0.6, 0.8])
+    look = jax.jit(lambda x, shift: passage._trial_at(field, in_use, jnp.array(1), begun, direction, x, shift))
+    found, span = look(jnp.zeros(()), jnp.array([0.1, 0.2])), field.scale.span
+    np.testing.assert_allclose([found.miss, found.off_manifold], [0.5 / span[1], 0.5 / span[1]], atol=1e-15)
+    np.testing.assert_allclose([found.ahead, found.length, found.rate], [0.8, 1.0, 0.0], atol=1e-15)
+
+
+def test_a_pose_is_looked_for_where_a_row_in_use_has_turned_by_more_than_a_right_angle(monkeypatch):
+    look = lambda field, in_use, row, path, direction: (row >= 0, direction @ jnp.array([3.0, 5.0]), row == 1)
+    monkeypatch.setattr(passage, "_at_sign_change", look)
+    field, in_use, path = _passing()
+    after = lambda y: jnp.array([[0.6, 0.8], [1.0, y]])
+    found = jax.jit(lambda y, used: passage.distance_missed(field, used, path, jnp.eye(2), after(y)))
+    assert [x.tolist() for x in found(-0.1, in_use)] == [True, 5.0, True]
+    for case in ((0.1, in_use), (-0.1, in_use.at[1].set(False))):
+        assert [x.tolist() for x in found(*case)] == [False, 0.0, False]
 
 
 def _where_two_curves_cross(x, **options):
@@ -624,6 +686,27 @@ def test_accelerations_beside_the_flat_pose_of_four_equal_bars():
         )
         assert out.result == jm.RESULTS.successful
         np.testing.assert_allclose(out.vdot[2], -9.81 * np.cos(d) * (0.5 + 0.7 + 0.25) / (1.5 / 3 + 0.7), rtol=1e-8)
+
+
+def test_a_copy_of_a_row_is_superfluous_where_both_vanish():
+    """x y + z (w − 3 z²/2) = 0, twice, beside x = 2 y: along z one leads on to w = 3 z²/2, and the other follows from it, where x and y begin to move too."""
+    both = lambda t, q, p: (q[0] * q[1] + q[2] * (q[3] - 1.5 * q[2] ** 2)) * jnp.array([1.0, 2.0])
+    line = jm.Holonomic("line", lambda t, q, p: q[0] - 2 * q[1])
+    system = jm.System(4, mass=lambda t, q, p: jnp.eye(4), constraints=[jm.Holonomic("both", both), line])
+    start, method = jm.as_state(system, jnp.zeros(4), length=1.0), jm.formulation.GaussProjection()
+
+    @jax.jit
+    def sorts(v, consistent):
+        terms = jm.evaluate(system, dataclasses.replace(start, v=v))
+        found = method.decide(terms, terms.nearby, consistent)
+        counts = jnp.stack([jnp.sum(x) for x in (found.in_use, found.degenerate, found.indeterminate)])
+        return counts, method.acceleration(terms).vdot
+
+    counts, vdot = sorts(jnp.array([0, 0, 2.0, 0]), True)
+    assert counts.tolist() == [1, 1, 0]
+    np.testing.assert_allclose(vdot, [0, 0, 0, 3 * 2.0**2], atol=1e-12)
+    assert sorts(jnp.zeros(4), True)[0].tolist() == [1, 0, 1]
+    assert sorts(jnp.array([0, 0, 2.0, 0]), False)[0].tolist() == [0, 0, 0]  # a state off the constraints uses no rows
 
 
 def test_diagnosis_groups_rows_by_what_depends_on_what():

@@ -69,6 +69,9 @@ def test_a_crank_turns_fully_and_returns_to_its_start(unit):
     assert not curve.of_kind("dead centre") and not curve.of_kind("branch point")
     assert np.abs(np.asarray(jm.residuals(system, curve.states).position)).max() < 1e-11
     assert np.abs(np.diff(np.asarray(curve.values["A"]))).max() < 0.2
+    terms = jm.evaluate(system, jax.tree.map(lambda x: x[7], curve.states))
+    rows = np.linalg.solve(np.linalg.cholesky(terms.mass), (terms.jacobian / terms.scale[:, None]).T)
+    np.testing.assert_allclose(curve.gap[7], np.linalg.svd(rows, compute_uv=False)[-1], rtol=1e-9)
 
 
 @pytest.mark.slow_except("1000.0")

@@ -146,6 +146,7 @@ def test_gains_are_those_of_scipy_from_the_same_start_and_other_steps_say_that_t
     assert bool(few.result == jm.RESULTS.search_unfinished) and float(few.cost) < float(few.history[0])
 
 
+@pytest.mark.slow_except("0")
 @pytest.mark.parametrize("seed", range(3))
 def test_quasi_newton_steps_within_bounds_are_as_good_as_those_of_scipy(seed):
     """Rosenbrock's function in six unknowns, some of which end at bounds; without numbers in a part of the space."""

@@ -93,6 +93,19 @@ def test_balance_is_no_contradiction():
     np.testing.assert_allclose(found.multipliers["stop"], -1.0, atol=1e-12)
 
 
+def test_a_copy_that_is_off_by_rounding_contradicts_nothing_however_fast_a_uniform_motion_is():
+    sum_of = lambda t, q, p: jnp.array([q[0] + q[1], q[0] + q[1] + 1e-17 * (q[0] - q[1]) ** 2])
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("twice", sum_of)])
+
+    @jax.jit
+    @jax.vmap
+    def verdict(speed):
+        state = jm.as_state(system, jnp.array([1.0, -1.0]), speed * jnp.array([3.0, -3.0]), length=1.0)
+        return jm.formulation.GaussProjection().acceleration(jm.evaluate(system, state)).result
+
+    assert jnp.all(verdict(jnp.array([1e-6, 1.0, 1e6])) == R.successful)
+
+
 @pytest.mark.slow
 def test_uniform_motion_is_no_contradiction():
     """Without forces and without turning, accelerations are rounding, and so is what redundant rows disagree by."""

@@ -99,9 +99,8 @@ def decide(
         independent = lax.cond(conclusive, lambda: eliminated, by_elimination)
     used = independent.chosen & consistent
     chosen = used[:, None]
-    combined = jnp.where(independent.chosen[:, None], 0, independent.combined)
-    if excluded is not None:
-        combined = jnp.where(excluded[:, None], 0, combined)
+    excluded = jnp.zeros_like(used) if excluded is None else excluded
+    combined_rest = lambda e: jnp.where((e.chosen | excluded)[:, None], 0, e.combined)
 
     def next_level(level: _Level) -> _Level:
         is_first, free = level.number == 1, generic_direction(level.eliminated.basis)
@@ -114,7 +113,9 @@ def decide(
         fastest = jnp.max(jnp.linalg.norm(turning, axis=1), initial=0)
         least = GROWTH * jnp.maximum(fastest, nearby.state.scale.rounding_rate(direction))
         # `tol` is above `rank_tol` where the precision is too low for it; what counts as growth rises with it.
-        eliminated = level.eliminated.off_basis(combined @ turning).eliminate(least * tol / rank_tol)
+        # Zᵀ of the rows that are left: a row that follows from others has no part of their change either, wherever the direction leads.
+        turned = combined_rest(level.eliminated) @ turning
+        eliminated = level.eliminated.off_basis(turned).eliminate(least * tol / rank_tol)
         degenerate = jnp.where(is_first, eliminated.chosen & ~used, level.degenerate)
         return _Level(
             number=level.number + 1,
@@ -140,7 +141,7 @@ def decide(
         root=root,
         basis=jnp.where(chosen, independent.rows, 0),
         weights=jnp.where(chosen, independent.combined, 0),
-        combined=combined,
+        combined=combined_rest(independent),
         rate=last.rate,
     )
 

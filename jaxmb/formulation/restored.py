@@ -110,7 +110,7 @@ def restore(formulation: "AbstractFormulation", terms: Terms, decision: Decision
     undefined |= ~(in_use | replaced) & jnp.any(involved & undefined, axis=1)
     restoration = RestoredRows(restored, in_use | replaced, undefined, jnp.any(decision.indeterminate), degenerate)
     gamma = restoration.terms_for(formulation, factor, terms.force, terms.gamma, drift).gamma
-    rows, length = jnp.where(replaced[:, None], rows, original.jacobian), jnp.where(replaced, length, original.scale)
+    rows = jnp.where(replaced[:, None], rows, original.jacobian)
     gamma = jnp.where(replaced, gamma, original.gamma)
     # Back to the original terms in all other rows, so that their derivatives are exact.
     final = eqx.tree_at(lambda t: (*fields(t), t.gamma), original, (rows, length, gamma))

@@ -190,7 +190,7 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
     rows, scaled = here.rows, here.scaled
     rank_tol = cutoff(formulation.rank_tol, scaled.dtype)
     # For display only, on the host: the rank is that of the rank rule, by which a run would go.
-    values = np.linalg.svd(scaled, compute_uv=False) if scaled.size else np.zeros(0)
+    values = np.linalg.svd(scaled, compute_uv=False)
     rank, m = int(rows.rank), system.m if system.active is None else int(system.active.sum())
     nearby = rank + int(rows.degenerate.sum() + rows.indeterminate.sum())
     tol = contradiction_tol(scaled.dtype)

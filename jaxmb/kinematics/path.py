@@ -216,12 +216,7 @@ def coordinate_of(system: System, name: str) -> tuple[Callable[..., Array], bool
 
 def at_instant(system: System, t: Scalar, active: np.ndarray) -> System:
     """The system with only some rows, as they are at one time."""
-    constraints = [
-        Holonomic(c.name, AtTime(c.fn, t), None if c.parts is None else dict(c.parts))
-        if isinstance(c, Holonomic)
-        else c
-        for c in system.constraints
-    ]
+    constraints = [Holonomic(c.name, AtTime(c.fn, t)) if isinstance(c, Holonomic) else c for c in system.constraints]
     none = jnp.zeros(0, default_float())
     mode = Mode((), jnp.asarray(active), none, none, jnp.zeros(0, bool))
     return system.with_constraints(constraints, system.row_counts).in_mode(mode)

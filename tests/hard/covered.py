@@ -62,11 +62,11 @@ class Covered:
         while runs:
             # A second more for each is about what a process needs to start it.
             name = max(runs, key=lambda name: (len(runs[name] - done) / (1 + self.seconds[name]), -self.seconds[name]))
-            left -= self.seconds[name]
-            if left < 0 and chosen:
-                break
-            chosen.append(name)
             own = runs.pop(name)
+            if self.seconds[name] > left and chosen:
+                continue
+            left -= self.seconds[name]
+            chosen.append(name)
             done = own if own <= done else done | own
         return chosen
 
