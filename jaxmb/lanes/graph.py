@@ -19,7 +19,10 @@ CONSTANT, INPUT, OPAQUE, GUARDED = "constant", "input", "opaque", "guarded"
 # of each precision, so that no product of what is left comes near the ends of the range of numbers.
 _MODERATE_SINGLE, _MODERATE_DOUBLE = 2.0**32, 2.0**256
 # Operations whose results are finite if and only if all arguments are, but for overflow; sines are operations of exact graphs only.
-_UNBROKEN = frozenset({"add", "sub", "mul", "neg", "abs", "sin", "cos", "stored", "zero_or_nan"})
+_UNBROKEN = {name for name, operation in OPERATIONS.items() if operation.hands_on and not operation.partial} | {
+    "sin",
+    "cos",
+}
 
 
 class OperationGraph:
@@ -378,7 +381,7 @@ class OperationGraph:
         """
         numbers = self.cone(self.dropped if dropped is None else dropped, numbers=True)
         suspects = [i for i in numbers if self._is(i, INPUT) or self._partial(i)]
-        chosen = covering(self, self.cone(numbers), numbers, suspects)
+        chosen = covering(self, numbers, suspects)
         return self._zero_or_nan(chosen) if chosen else None
 
     def _zero_or_nan(self, ids: Iterable[int]) -> int:
