@@ -17,10 +17,6 @@ from .text import FunctionText, Types, body
 LARGE = 20_000
 # An operand is gathered as a whole, by one loop, if it has at most so many entries for each that is read; else those entries alone.
 SPARSELY_READ = 4
-# (d, p) where lane i has the numbers (i // d) mod p of an operand; None where all lanes share them.
-Period = tuple[int, int] | None
-# Of a single lane, what is treated as its own.
-EACH: Period = (1, 1)
 # Types in memory of numbers that are not of the module's own.
 _MEMORY = {"float64": "double", "float32": "float", "bool": "i8"} | {
     f"{u}int{n}": f"i{n}" for u in ("", "u") for n in (8, 16, 32, 64)
@@ -52,11 +48,11 @@ class Part:
         code: Code,
         operands: Sequence[Shaped],
         sources: Sequence[int | None],
-        periods: Sequence[Period],
+        per_lane: Sequence[bool],
         references: Sequence[int] = (),
     ) -> "Part":
-        """The code, in a module whose operands are the same in all lanes where they have no period; `references` are read where they stand."""
-        own = [k is None or periods[k] is not None for k in sources]
+        """The code, in a module of whose operands some differ from lane to lane; `references` are read where they stand."""
+        own = [k is None or per_lane[k] for k in sources]
         shared, varying = code.split([not x for x in own])
         read = [leaf for leaf in varying.inputs if leaf[0] < len(sources)]
         count, leaves = Counter(operand for operand, _ in read), set(read)
@@ -178,7 +174,7 @@ class LaneLoop(Handler):
         lanes: how many there are.
         operands: shapes and types of one lane's operands.
         results: likewise.
-        periods: see `Period`, of each operand.
+        per_lane: of each operand whether lanes have numbers of their own; else all share them.
 
     Attributes:
         read: the operands that are read so far; XLA passes no others.
@@ -192,11 +188,11 @@ class LaneLoop(Handler):
         lanes: int,
         operands: Sequence[Shaped],
         results: Sequence[Shaped],
-        periods: Sequence[Period],
+        per_lane: Sequence[bool],
     ):
         super().__init__()
         self.types, self.one, self.lanes = Types(dtype, width), Types(dtype, 1), lanes
-        self.operands, self.results, self.periods = operands, results, periods
+        self.operands, self.results, self.per_lane = operands, results, per_lane
         self.ins = [f"%in{k}" for k in range(len(operands))]
         self.outs = [f"%out{k}" for k in range(len(results))]
         self.read: set[int] = set()
@@ -272,22 +268,12 @@ class LaneLoop(Handler):
         self.declared.add(f"declare void @{unit.name}({', '.join('ptr' for _ in names)})")
         return unit.name
 
-    def repeated(self, operand: int, lane: str) -> str:
-        """The number of those entries of an operand that a lane has."""
-        period = self.periods[operand]
-        assert period is not None
-        each, count = period
-        lane = lane if each == 1 else self.let(f"udiv i64 {lane}, {each}")
-        if each * count == self.lanes:
-            return lane
-        return "0" if count == 1 else self.let(f"urem i64 {lane}, {count}")
-
     def gathered(self, numbers: list[str], operand: int, entry: int | str) -> str:
         """An entry of an operand in some lanes, side by side."""
-        if self.periods[operand] is None:
+        if not self.per_lane[operand]:
             return self.splat(self.types, self.operand(operand, str(entry)))
         size, out = entries(self.operands[operand].shape), "poison"
-        for k, lane in enumerate(self.repeated(operand, lane) for lane in numbers):
+        for k, lane in enumerate(numbers):
             index = self.let(f"add nuw nsw i64 {self.let(f'mul nuw nsw i64 {lane}, {size}')}, {entry}")
             x = self.operand(operand, index)
             out = (

@@ -23,7 +23,7 @@ from jax.typing import DTypeLike
 from .code import Shaped, Subprogram, entries
 from .graph import CONSTANT, INPUT, OperationGraph
 from .jit import width_of
-from .module import EACH, CallSite, LaneLoop, Part, Period
+from .module import CallSite, LaneLoop, Part
 from .scalarise import ArrayReference, Value
 from .text import Types
 
@@ -55,7 +55,7 @@ class Queue(LaneLoop):
         dtype: of numbers.
         own: how many operands, the first ones, belong to a run; the others are parameters.
         operands, results: shapes and types.
-        periods: see `Period`, of each operand.
+        per_lane: see `LaneLoop`.
         lanes: how many runs there are.
     """
 
@@ -65,13 +65,13 @@ class Queue(LaneLoop):
         own: int,
         operands: Sequence[Shaped],
         results: Sequence[Shaped],
-        periods: Sequence[Period],
+        per_lane: Sequence[bool],
         lanes: int,
     ):
         # A single lane has its own numbers of all operands of a run, so that its functions are those of several lanes.
         if lanes == 1:
-            periods = tuple(EACH if k < own else period for k, period in enumerate(periods))
-        super().__init__(dtype, width_of(dtype, lanes), lanes, operands, results, periods)
+            per_lane = [k < own or differs for k, differs in enumerate(per_lane)]
+        super().__init__(dtype, width_of(dtype, lanes), lanes, operands, results, per_lane)
         self.graph = OperationGraph(np.dtype(dtype) == np.float32)
         self.names: list[dict[int, str]] = [{}]
         self.masks: list[str] = []
@@ -285,7 +285,7 @@ class Queue(LaneLoop):
     ) -> CallSite:
         key = id(program), sources, references
         if key not in self._sites:
-            part = Part.make(program.code, program.operands, sources, self.periods, references)
+            part = Part.make(program.code, program.operands, sources, self.per_lane, references)
             with self.section(self._entry_lines):
                 site = self.prepared(part, program.thorough, program.brief)
             with self.section(self._fill_lines):
@@ -327,8 +327,8 @@ class Queue(LaneLoop):
 
     def load_operand(self, operand: int, job: str, entry: str) -> str:
         """An entry of an operand of a run."""
-        if self.periods[operand] is not None:
-            entry = self.index_in_row(self.repeated(operand, job), entries(self.operands[operand].shape), entry)
+        if self.per_lane[operand]:
+            entry = self.index_in_row(job, entries(self.operands[operand].shape), entry)
         return self.operand(operand, entry)
 
     def store_result(self, result: int, job: str, entry: str, x: str) -> None:
