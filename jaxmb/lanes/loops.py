@@ -96,6 +96,10 @@ class LoopProgram(abc.ABC):
         """What it does, with calls of scalar programs."""
         return pruned(jax.make_jaxpr(functools.partial(self.definition, compiled))(*self.operands))
 
+    def inlined(self, reader: Reader, operands: Sequence[Value]) -> list[Value]:
+        """The results, written into another program in place of a call."""
+        return reader.closed(self.jaxpr, operands)
+
     def module(self, per_lane: Sequence[bool], lanes: int) -> LaneLoop:
         """What is compiled for so many lanes, in which operands differ or not."""
         out = Queue(self.dtype, self.own, self.operands, self.results, per_lane, lanes)

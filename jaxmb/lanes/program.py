@@ -22,7 +22,7 @@ from .jaxpr import contains, jaxpr_as_fun, pruned
 from .jit import missing, registered
 from .module import LaneLoop
 from .queue import Operand, Queue
-from .scalarise import LARGEST, LARGEST_BRIEF, LARGEST_DERIVATIVE, scalarise
+from .scalarise import LARGEST, LARGEST_BRIEF, LARGEST_DERIVATIVE, Reader, Value, scalarise
 from .transpose import transposed
 from .uncompiled import of_some, over_lanes, with_lanes
 from .within import Within
@@ -54,6 +54,9 @@ class Program:
         NotScalarError: if the function cannot be one, with the reason.
     """
 
+    linear: tuple[int, ...] = ()
+    thorough, exact, brief = False, False, False
+
     def __init__(
         self,
         jaxpr: ClosedJaxpr,
@@ -66,7 +69,7 @@ class Program:
     ):
         self.jaxpr, self.linear, self.thorough, self.exact, self.brief = jaxpr, linear, thorough, exact, brief
         self.operands, self.results = shapes_of(jaxpr.in_avals), shapes_of(jaxpr.out_avals)
-        self.write(lambda graph, nodes: scalarise(graph, pruned(jaxpr), nodes, largest), library)
+        self.code = self.written(lambda graph, nodes: scalarise(graph, pruned(jaxpr), nodes, largest), library)
 
     @classmethod
     def of(
@@ -93,7 +96,7 @@ class Program:
         except NotScalarError:
             return None
 
-    def write(self, write: Write, library: bool = False) -> None:
+    def written(self, write: Write, library: bool = False) -> Code:
         """Its code, of the nodes of the results that are written into a graph.
 
         Args:
@@ -104,8 +107,9 @@ class Program:
         if dtype is None:
             raise NotScalarError("it has numbers of several precisions")
         self.dtype, graph = dtype, OperationGraph(dtype == np.float32, self.exact, library)
-        self.code = self.coded(*_graph_of(write, self.operands, graph))
-        self.code.graph.close()
+        code = self.coded(*_graph_of(write, self.operands, graph))
+        code.graph.close()
+        return code
 
     def coded(self, graph: OperationGraph, leaves: dict[int, tuple[int, int]], nodes: list[int]) -> Code:
         """The code of its results."""
@@ -141,6 +145,10 @@ class Program:
             values = [graph.values[i] for i in own] if constant else []
             out.append(np.reshape(values, shaped.shape).astype(shaped.dtype) if constant else None)
         return out
+
+    def inlined(self, reader: Reader, operands: Sequence[Value]) -> list[Value]:
+        """The results, written into another program in place of a call."""
+        return reader.closed(self.jaxpr, operands)
 
     def module(self, per_lane: Sequence[bool], lanes: int) -> LaneLoop:
         """What is compiled for so many lanes, in which operands differ or not."""
@@ -193,7 +201,7 @@ class TransposedProgram(Program):
         self.of_linear, linear = program, program.linear
         others = [k for k in range(len(program.operands)) if k not in linear]
         self.others, self.linear = others, tuple(range(len(others), len(others) + len(program.results)))
-        self.thorough, self.exact, self.brief = False, program.exact, program.brief
+        self.exact, self.brief = program.exact, program.brief
         self.operands = (*(program.operands[k] for k in others), *program.results)
         self.results = tuple(program.operands[k] for k in linear)
 
@@ -210,7 +218,7 @@ class TransposedProgram(Program):
                 np.array([shares.get((k, e), zero) for e in range(n)], np.int64).reshape(s.shape) for k, s, n in own
             ]
 
-        self.write(write)
+        self.code = self.written(write)
 
     @functools.cached_property
     def jaxpr(self) -> ClosedJaxpr:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -152,6 +152,8 @@ class Reader:
             return [self._elementwise(equation, [self.nodes(x) for x in ins])]
         if name in _SAME:
             return ins
+        if name == "scalar_program" and not p["lanes"]:
+            return p["program"].inlined(self, ins)
         inner = _program_in_place(equation)
         if inner is not None:
             return self.closed(inner, ins)
@@ -181,7 +183,7 @@ class Reader:
 
 
 def _program_in_place(equation: JaxprEqn) -> ClosedJaxpr | Jaxpr | None:
-    """The program that an equation calls, also that of a scalar program; None if there is none."""
+    """The program that an equation calls, also that of a scalar program over lanes; None if there is none."""
     if equation.primitive.name != "scalar_program":
         return body(equation)
     program, lanes = equation.params["program"], equation.params["lanes"]
