@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -15,8 +14,6 @@ from .text import FunctionText, Types, body
 
 # From so many operations on, code of one lane is compiled soon rather than well: in a tenth of the time, to run twice as long.
 LARGE = 20_000
-# An operand is gathered as a whole, by one loop, if it has at most so many entries for each that is read; else those entries alone.
-SPARSELY_READ = 4
 # Types in memory of numbers that are not of the module's own.
 _MEMORY = {"float64": "double", "float32": "float", "bool": "i8"} | {
     f"{u}int{n}": f"i{n}" for u in ("", "u") for n in (8, 16, 32, 64)
@@ -31,8 +28,7 @@ class Part:
         varying: the code.
         shared: what of it does not depend on the lane, computed once; the code's last operand.
         sources: which operand of the module is each of the code's; None where its numbers are computed by the module.
-        slots: where each number stands that is passed to the code, by operand and entry: all of an operand of the module, but of one of which
-            it reads little.
+        slots: where each number stands that is passed to the code, by operand and entry.
         references: which operands of the code are read where they stand, and are passed by address.
     """
 
@@ -46,7 +42,6 @@ class Part:
     def make(
         cls,
         code: Code,
-        operands: Sequence[Shaped],
         sources: Sequence[int | None],
         per_lane: Sequence[bool],
         references: Sequence[int] = (),
@@ -54,13 +49,7 @@ class Part:
         """The code, in a module of whose operands some differ from lane to lane; `references` are read where they stand."""
         own = [k is None or per_lane[k] for k in sources]
         shared, varying = code.split([not x for x in own])
-        read = [leaf for leaf in varying.inputs if leaf[0] < len(sources)]
-        count, leaves = Counter(operand for operand, _ in read), set(read)
-        for k, source in enumerate(sources):
-            size = entries(operands[k].shape)
-            if source is not None and own[k] and count[k] and size <= SPARSELY_READ * (count[k] + 1):
-                leaves |= {(k, e) for e in range(size)}
-        slots = numbered(leaf for leaf in leaves if leaf[0] not in references)
+        slots = numbered(leaf for leaf in varying.inputs if leaf[0] < len(sources) and leaf[0] not in references)
         return cls(varying=varying, shared=shared, sources=tuple(sources), slots=slots, references=tuple(references))
 
 

@@ -285,7 +285,7 @@ class Queue(LaneLoop):
     ) -> CallSite:
         key = id(program), sources, references
         if key not in self._sites:
-            part = Part.make(program.code, program.operands, sources, self.per_lane, references)
+            part = Part.make(program.code, sources, self.per_lane, references)
             with self.section(self._entry_lines):
                 site = self.prepared(part, program.thorough, program.brief)
             with self.section(self._fill_lines):

@@ -1,7 +1,9 @@
 """Reverse derivatives of scalar programs, operation by operation."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -66,25 +68,17 @@ def shaped_like(arrays: Iterable[np.ndarray], nodes: Iterable[int]) -> list[np.n
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LinearSolve:
-    """A solution x of matvec(x) = b.
+    """A solution x of A x = b.
 
     Attributes:
-        matvec: A times a vector.
-        solve: the solution.
-        transpose_solve: the solution of the transposed equations.
-        matrix: the constants of `matvec`.
-        solving: those of the solution.
-        transposed: those of the solution of the transposed equations.
+        jaxprs: `matvec`, A times a vector, `solve` and `transpose_solve`, as of `lax.custom_linear_solve`.
+        constants: of each of these.
         rhs: b.
         x: the solution.
     """
 
-    matvec: ClosedJaxpr
-    solve: ClosedJaxpr
-    transpose_solve: ClosedJaxpr
-    matrix: Sequence[np.ndarray]
-    solving: Sequence[np.ndarray]
-    transposed: Sequence[np.ndarray]
+    jaxprs: Any
+    constants: Any
     rhs: Sequence[np.ndarray]
     x: Sequence[np.ndarray]
 
@@ -171,19 +165,10 @@ class DifferentiatingReader(Reader):
     def _linear_solve(
         self, equation: JaxprEqn, ins: Sequence[np.ndarray], x: Sequence[np.ndarray]
     ) -> Sequence[np.ndarray]:
-        ends = np.cumsum([0, *equation.params["const_lengths"]]).tolist()
-        constants = lambda k: list(ins[ends[k] : ends[k + 1]])  # of matvec, vecmat, solve and transpose_solve
-        jaxprs = equation.params["jaxprs"]
-        solution = LinearSolve(
-            matvec=jaxprs.matvec,
-            solve=jaxprs.solve,
-            transpose_solve=jaxprs.transpose_solve,
-            matrix=constants(0),
-            solving=constants(2),
-            transposed=constants(3),
-            rhs=list(ins[ends[-1] :]),
-            x=x,
-        )
+        lengths, jaxprs = equation.params["const_lengths"], equation.params["jaxprs"]
+        rest = iter(ins)
+        constants = type(lengths)(*(list(itertools.islice(rest, count)) for count in lengths))
+        solution = LinearSolve(jaxprs, constants, list(rest), x)
         self.solutions |= {i: solution for i in flat(x) if not self.graph.is_constant(i)}
         return x
 
@@ -243,7 +228,7 @@ class Sweep:
             return self.angles[i][:1]
         if i in self.reader.solutions:
             solution = self.reader.solutions[i]
-            return flat([*solution.matrix, *solution.rhs])
+            return flat([*solution.constants.matvec, *solution.rhs])
         # Of all that the equation is given: its value need not depend on what its derivative does.
         if i in self.reader.own:
             return flat(self.reader.own[i].operands)
@@ -313,15 +298,21 @@ class _Backward(Sweep):
     def _back_over(self, solution: LinearSolve) -> None:
         """Over x = A⁻¹b, with Aᵀ w = x̄: b̄ = w and Ā = −w xᵀ."""
         reader, bars = self.reader, [self._bars(x) for x in solution.x]
-        w = flat(map(reader.nodes, reader.closed(solution.transpose_solve, [*solution.transposed, *bars])))
+        w = flat(
+            map(
+                reader.nodes,
+                reader.closed(solution.jaxprs.transpose_solve, [*solution.constants.transpose_solve, *bars]),
+            )
+        )
         for i, bar in zip(flat(solution.rhs), w, strict=True):
             self._add(i, bar)
         # Ā by the derivative of A·x at fixed x, whose entries are copies of A's: with the nodes themselves products would be
         # simplified by what they are made of, and pass them by.
-        matrix = [reader.opaque(x) for x in solution.matrix]
-        pairs = [(k, i) for k, i in zip(flat(matrix), flat(solution.matrix), strict=True) if i in self.moving]
+        own, matvec = solution.constants.matvec, solution.jaxprs.matvec
+        matrix = [reader.opaque(x) for x in own]
+        pairs = [(k, i) for k, i in zip(flat(matrix), flat(own), strict=True) if i in self.moving]
         if pairs:
-            product = flat(map(reader.nodes, reader.closed(solution.matvec, [*matrix, *solution.x])))
+            product = flat(map(reader.nodes, reader.closed(matvec, [*matrix, *solution.x])))
             inner = _Backward(reader, [k for k, _ in pairs])
             bars = inner.back(product, [self.graph.apply("neg", x) for x in w])
             for (_, i), bar in zip(pairs, bars, strict=True):
