@@ -1,6 +1,7 @@
 """Reverse derivatives of scalar programs, operation by operation."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -11,7 +12,6 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jaxtyping import Array
 
 from .code import Shaped
-from .errors import NotScalarError
 from .graph import CONSTANT, INPUT, OPAQUE, OperationGraph
 from .jaxpr import equation_as_fun, has_own_derivative, pruned, shaped
 from .operations import OPERATIONS
@@ -157,10 +157,8 @@ class DifferentiatingReader(Reader):
 
     def _without_rule(self, results: Sequence[Value]) -> bool:
         """Whether there is no rule for the operations of which results are."""
-        operations, arguments = self.graph.operations, self.graph.arguments
-        by_second = lambda i: operations[i] in ("pow", "rem") and not self.graph.is_constant(arguments[i][1])
         nodes = flat(x for x in results if isinstance(x, np.ndarray))
-        return any(operations[i] == "lookup" or by_second(i) for i in nodes)
+        return any(self.graph.operations[i] == "lookup" for i in nodes)
 
     def _linear_solve(
         self, equation: JaxprEqn, ins: Sequence[np.ndarray], x: Sequence[np.ndarray]
@@ -171,6 +169,18 @@ class DifferentiatingReader(Reader):
         solution = LinearSolve(jaxprs, constants, list(rest), x)
         self.solutions |= {i: solution for i in flat(x) if not self.graph.is_constant(i)}
         return x
+
+
+@functools.cache
+def _pullback(operation: str, count: int, moving: tuple[int, ...], dtype: np.dtype) -> ClosedJaxpr:
+    """(cotangent of an operation's result, arguments, so many) ↦ cotangents of those that move, as JAX has it."""
+
+    def pull(bar: Array, *arguments: Array) -> Sequence[Array]:
+        fn = of_some(OPERATIONS[operation].array, dict(enumerate(arguments)), moving)
+        return jax.vjp(fn, *(arguments[k] for k in moving))[1](bar)
+
+    with WRITING:
+        return pruned(jax.make_jaxpr(pull)(*(Shaped((), dtype) for _ in range(count + 1))))
 
 
 class Sweep:
@@ -214,13 +224,15 @@ class Sweep:
             share = graph.apply("mul", bar, other)
             return (graph.apply("neg", share) if falls else share,)
         name, arguments = graph.operations[i], graph.arguments[i]
-        rule = OPERATIONS[name].rule if name in OPERATIONS else None
-        if rule is None:
-            raise NotScalarError(f"it differentiates `{name}`")
-        shares = rule(graph, bar, i, arguments)
-        if name != "select" and any(s is None and a in self.moving for a, s in zip(arguments, shares, strict=True)):
-            raise NotScalarError(f"it differentiates `{name}` by its second argument")
-        return shares
+        rule = OPERATIONS[name].rule
+        if rule is not None:
+            return rule(graph, bar, i, arguments)
+        moving = tuple(k for k, a in enumerate(arguments) if a in self.moving)
+        program = _pullback(name, len(arguments), moving, np.dtype(np.float32 if graph.single else np.float64))
+        reader = Reader(graph, self.reader.largest)
+        shares = reader.closed(program, list(map(np.asarray, (bar, *arguments))))
+        at = dict(zip(moving, flat(map(reader.nodes, shares)), strict=True))
+        return [at.get(k) for k in range(len(arguments))]
 
     def _predecessors(self, i: int) -> Sequence[int]:
         """The nodes with which one changes."""
