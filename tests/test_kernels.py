@@ -26,7 +26,6 @@ from jaxmb.foundations import Blank
 from jaxmb.lanes import NotScalarError, Program, Shaped, VJPProgram, jvp, unavailable
 from jaxmb.lanes.interface import Interface, interface, read
 from jaxmb.lanes.jaxpr import body, is_literal, opened
-from jaxmb.lanes.module import EACH
 from jaxmb.lanes.stored import stored
 from jaxmb.runge_kutta import RunProgram, StepProgram
 from jaxmb.simulation.compiled_adjoint import run_adjoint
@@ -337,11 +336,11 @@ def test_the_same_number_by_number():
             own = program(fn, (3,), (3,))
             axes = (0, None) if shared else (0, 0)
             given = jnp.asarray(x), jnp.asarray(y[0] if shared else y)
-            found, expected = (jax.jit(jax.vmap(f, axes))(*given) for f in (own.by_numbers.fn, own))
+            found, expected = (jax.jit(jax.vmap(f, axes))(*given) for f in (own.by_numbers, own))
             assert_equal(found, expected)
     for _ in range(5):
         own = Program.of(random_program(rng), shaped(3))
-        assert_equal(jax.vmap(own.by_numbers.fn)(x), jax.vmap(own)(x), atol=1e-11)
+        assert_equal(jax.vmap(own.by_numbers)(x), jax.vmap(own)(x), atol=1e-11)
 
 
 @pytest.mark.parametrize("inner", [(0, None, 0), (None, 0, 0), (None, 0, None)])
@@ -488,12 +487,6 @@ def test_a_sine_that_is_not_known_is_not_lost_where_something_is_chosen():
         np.testing.assert_array_equal(a, jnp.where(jnp.abs(x) > 1e8, jnp.nan, b))
     exact = jax.vmap(Program.of(fn, shaped(), exact=True))(x)
     assert_equal(exact, jaxs)
-
-
-def test_constant_factors_are_drawn_out_only_where_no_number_is_lost():
-    fn = lambda x: [1e-200 * (1e-200 * x), (1e-300 * x) * x, 1e-160 * (1e-170 * x) * 1e30, (1e-150 * x) * (1e-150 * x)]
-    x = jnp.array([1e200, -1e180, 1e160])
-    assert_equal(jax.vmap(program(fn, ()))(x), fn(x), atol=0)
 
 
 def test_what_is_taken_from_itself_leaves_a_zero_without_sign():
@@ -1091,7 +1084,7 @@ def test_a_step_equals_its_definition_and_so_does_the_way_back(name):
     expected = over(step.program.fn)
     size = max(1.0, float(jnp.max(jnp.abs(expected[1]))))
     spans = {5: problem.scale.span, 6: problem.scale.span}  # of residuals
-    for fn in (step.program, step.program.by_numbers.fn)[: 1 + by_numbers]:
+    for fn in (step.program, step.program.by_numbers)[: 1 + by_numbers]:
         for k, (a, b) in enumerate(zip(over(fn), expected, strict=True)):
             unit = spans.get(k, 1.0)
             np.testing.assert_allclose(a / unit, b / unit, rtol=1e-10, atol=1e-12 * size)
@@ -1107,7 +1100,7 @@ def test_a_step_equals_its_definition_and_so_does_the_way_back(name):
     given = (*given, *jax.tree.leaves(moves), *jax.tree.leaves(eqx.filter(rest, eqx.is_array)))
     lanes = (0,) * 10 + (None,) * (len(given) - 10)
     expected = over(back.fn)
-    for fn in (back, back.by_numbers.fn)[: 1 + by_numbers]:
+    for fn in (back, back.by_numbers)[: 1 + by_numbers]:
         for a, b in zip(over(fn), expected, strict=True):
             scale = max(1.0, float(jnp.max(jnp.abs(b))) if b.size else 1.0)
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10 * scale)
@@ -1368,7 +1361,7 @@ def test_a_large_function_is_compiled_quickly_and_does_the_same(monkeypatch):
     monkeypatch.setattr("jaxmb.lanes.module.LARGE", 3)
     for thorough in (False, True):
         made = Program.of(fn, shaped(3), shaped(2), thorough=thorough)
-        quick = [unit.quick for unit in made.module((EACH, EACH), 1).units]
+        quick = [unit.quick for unit in made.module((True, True), 1).units]
         assert any(quick) != thorough
         assert_equal(jax.jit(made)(x, y), fn(x, y))
         assert_equal(jax.jit(functools.partial(made.in_lane, 2))(x, y), fn(x, y))

@@ -132,4 +132,4 @@ def test_what_is_not_understood_is_told():
 
     program = Written(text, (same,), (x, table, shaped(dtype=jnp.int32)), (x,), 3)
     with pytest.raises(NotScalarError, match="reads more than a row of an operand"):
-        program.module((None, None, None), 1)
+        program.module((False, False, False), 1)

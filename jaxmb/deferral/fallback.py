@@ -21,7 +21,7 @@ from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, PyTree
 
 from ..foundations import FEWEST, PART, Blank, default_float, quickest_options, shapes_of, where_needed
-from ..lanes import Shaped, Within, entries, latest, missing, of_some, registered
+from ..lanes import Shaped, Within, entries, latest, missing, of_some, over_lanes, registered, with_lanes
 from .host import handler, has_own_cpu, own_cpu
 
 # What names stand for, so that no two have one.
@@ -121,18 +121,13 @@ def _shapes(*operands: ShapedArray, work: Fallback, lanes: tuple[int, ...]) -> l
 
 def _batch(operands: Sequence[Any], axes: Sequence[Any], *, work: Fallback, lanes: tuple[int, ...]) -> Any:
     size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
-    out, own = [], _row_shapes(work)
-    for k, (x, axis, shaped) in enumerate(zip(operands, axes, own, strict=True)):
-        x = jnp.asarray(x, shaped.dtype)  # a constant of the program may be a plain number
-        if axis is not None:
-            x = jnp.moveaxis(x, axis, 0)
-            if x.ndim - len(shaped.shape) < len(lanes) + 1:
-                x = x.reshape(size, *(1 for _ in lanes), *shaped.shape)
+    out, more = [], (size, *lanes)
+    for k, (x, axis, shaped) in enumerate(zip(operands, axes, _row_shapes(work), strict=True)):
+        x = with_lanes(x, axis, shaped, more)
         # Flags and results are there for each row, as the call writes rows in place; arguments that all rows share are not copied.
-        if axis is not None or x.ndim > len(shaped.shape) or not 0 < k <= len(work.operands):
-            x = jnp.broadcast_to(x, (size, *lanes, *shaped.shape))
-        out.append(x)
-    results = fallback_p.bind(*out, work=work, lanes=(size, *lanes))
+        shares = 0 < k <= len(work.operands)
+        out.append(x if shares else jnp.broadcast_to(x, (*more, *shaped.shape)))
+    results = fallback_p.bind(*out, work=work, lanes=more)
     return results, [0] * len(results)
 
 
@@ -148,11 +143,7 @@ def _inline(*operands: Array, work: Fallback, lanes: tuple[int, ...]) -> list[Ar
     def one(needed: Array, *arrays: Array) -> list[Array]:
         return where_needed(needed, work.run, arrays[:count], list(arrays[count:]))
 
-    # An operand that all rows share has no axes of lanes: it is mapped along none of them.
-    axes = [0 if x.ndim > len(s.shape) else None for x, s in zip(operands, _row_shapes(work), strict=True)]
-    for _ in lanes:
-        one = jax.vmap(one, in_axes=axes)
-    return one(*operands)
+    return over_lanes(one, _row_shapes(work), lanes)(*operands)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,5 +25,7 @@ from .scalarise import LARGEST_DERIVATIVE as LARGEST_DERIVATIVE
 from .errors import NotScalarError as NotScalarError
 from .sparsity import sparsity as sparsity
 from .uncompiled import of_some as of_some
+from .uncompiled import over_lanes as over_lanes
+from .uncompiled import with_lanes as with_lanes
 from .vjp import VJPProgram as VJPProgram
 from .within import Within as Within

@@ -100,12 +100,13 @@ class _Forward(Sweep):
         changes = flat(map(self._dots, solution.rhs))
         # Ȧ x as the derivative of A·x at fixed x, whose entries are copies of A's: with the nodes themselves products would be simplified by
         # what they are made of, and pass them by.
-        matrix = [reader.opaque(x) for x in solution.matrix]
-        pairs = {k: self.dots[i] for k, i in zip(flat(matrix), flat(solution.matrix), strict=True) if i in self.moving}
+        own, jaxprs = solution.constants, solution.jaxprs
+        matrix = [reader.opaque(x) for x in own.matvec]
+        pairs = {k: self.dots[i] for k, i in zip(flat(matrix), flat(own.matvec), strict=True) if i in self.moving}
         if pairs:
-            product = flat(map(reader.nodes, reader.closed(solution.matvec, [*matrix, *solution.x])))
+            product = flat(map(reader.nodes, reader.closed(jaxprs.matvec, [*matrix, *solution.x])))
             of_matrix = _Forward(reader, list(pairs)).ahead(product, list(pairs.values()))
             changes = [graph.apply("sub", a, b) for a, b in zip(changes, of_matrix, strict=True)]
         rhs = shaped_like(solution.rhs, changes)
-        solved = flat(map(reader.nodes, reader.closed(solution.solve, [*solution.solving, *rhs])))
+        solved = flat(map(reader.nodes, reader.closed(jaxprs.solve, [*own.solve, *rhs])))
         self.dots |= dict(zip(flat(solution.x), solved, strict=True))

@@ -15,18 +15,18 @@ from .sincos import sincos
 # Kinds of nodes that are no operations. An opaque one is the same number as its argument, behind which nobody looks. A guarded one is so too, or NaN
 # where one of the nodes is not finite whose bits are its value.
 CONSTANT, INPUT, OPAQUE, GUARDED = "constant", "input", "opaque", "guarded"
-# Constant factors are drawn out of products if they are between the reciprocals of these powers of two: a fourth of the exponents
-# of each precision, so that no product of what is left comes near the ends of the range of numbers.
-_MODERATE_SINGLE, _MODERATE_DOUBLE = 2.0**32, 2.0**256
 # Operations whose results are finite if and only if all arguments are, but for overflow; sines are operations of exact graphs only.
-_UNBROKEN = frozenset({"add", "sub", "mul", "neg", "abs", "sin", "cos", "stored", "zero_or_nan"})
+_UNBROKEN = {name for name, operation in OPERATIONS.items() if operation.hands_on and not operation.partial} | {
+    "sin",
+    "cos",
+}
 
 
 class OperationGraph:
     """Nodes are numbers: node i is `operations[i]` of the nodes `arguments[i]`; constants and inputs have a value instead.
 
-    Arguments stand before what is made of them. Zeros and ones are folded, signs and constant factors are drawn out, and equal
-    operations are one node (value numbering). A dropped factor, the x of 0·x, may not be finite: see `guard`.
+    Arguments stand before what is made of them. Zeros and ones are folded, signs are drawn out, and equal operations are one
+    node (value numbering). A dropped factor, the x of 0·x, may not be finite: see `guard`.
 
     Args:
         single: whether numbers are of single precision.
@@ -211,25 +211,7 @@ class OperationGraph:
         if self.is_constant(x):
             return self._times(self.values[x], y)
         signless = self._signless("mul", x, y)
-        if signless is not None:
-            return signless
-        for i, other in ((x, y), (y, x)):
-            factor = self._factor(i)
-            if factor is not None:
-                return self.apply("mul", self.constant(factor[0]), self.apply("mul", factor[1], other))
-        return self._node("mul", (min(x, y), max(x, y)))
-
-    def _factor(self, i: int) -> tuple[float, int] | None:
-        """A constant factor of a product, and the rest, if it may be drawn out."""
-        if not self._is(i, "mul") or not self.is_constant(self.arguments[i][0]):
-            return None
-        value = self.values[self.arguments[i][0]]
-        return (value, self.arguments[i][1]) if self._moderate(value) else None
-
-    def _moderate(self, value: float) -> bool:
-        """Whether the rest of a product keeps far from the ends of the range of numbers without this factor, if it does with it."""
-        largest = _MODERATE_SINGLE if self.single else _MODERATE_DOUBLE
-        return 1 / largest < abs(value) < largest
+        return self._node("mul", (min(x, y), max(x, y))) if signless is None else signless
 
     def _times(self, value: float, y: int) -> int:
         if value == 0:
@@ -240,9 +222,6 @@ class OperationGraph:
             return self.apply("neg", y)
         if self._is(y, "neg"):
             return self._times(-value, self.arguments[y][0])
-        factor = self._factor(y)
-        if factor is not None and self._moderate(value):
-            return self._times(value * factor[0], factor[1])
         return self._node("mul", (self.constant(value), y))
 
     def _neg(self, x: int) -> int | None:
@@ -250,8 +229,7 @@ class OperationGraph:
             return self.arguments[x][0]
         if self._is(x, "sub"):
             return self.apply("sub", *self.arguments[x][::-1])
-        factor = self._factor(x)
-        return None if factor is None else self._times(-factor[0], factor[1])
+        return None
 
     def _div(self, x: int, y: int) -> int | None:
         """By a constant as a product, unless its reciprocal is below the smallest normal number, which processors may round to zero."""
@@ -378,7 +356,7 @@ class OperationGraph:
         """
         numbers = self.cone(self.dropped if dropped is None else dropped, numbers=True)
         suspects = [i for i in numbers if self._is(i, INPUT) or self._partial(i)]
-        chosen = covering(self, self.cone(numbers), numbers, suspects)
+        chosen = covering(self, numbers, suspects)
         return self._zero_or_nan(chosen) if chosen else None
 
     def _zero_or_nan(self, ids: Iterable[int]) -> int:

@@ -15,7 +15,7 @@ from .code import Shaped, Subprogram, entries
 from .control_flow import cond, scan
 from .errors import NotScalarError
 from .jaxpr import body, contains, is_literal, opened, pruned, scan_counts, shaped
-from .module import LaneLoop, Period
+from .module import LaneLoop
 from .program import Program, lanes_p
 from .queue import LONG, Operand, Queue, ResultRows
 from .scalarise import ArrayReference, Reader, Value
@@ -25,11 +25,6 @@ MOST = 500_000
 
 # A scalar program, as what is called in its place.
 Call = Callable[[Program], Callable[..., list[Array]]]
-
-
-def uncalled(program: Program) -> Callable[..., list[Array]]:
-    """The function of a program, with no call."""
-    return program.fn
 
 
 def compiled(program: Program | Subprogram) -> Callable[..., list[Array]]:
@@ -77,13 +72,12 @@ class LoopProgram(abc.ABC):
     @property
     def fn(self) -> Callable[..., list[Array]]:
         """What it does, by the functions of the programs."""
-        return functools.partial(self.definition, uncalled)
+        return functools.partial(self.definition, lambda program: program.fn)
 
     @property
-    def by_numbers(self) -> "LoopProgram":
-        """The same, whose function calls those of `Program.by_numbers`."""
-        parts = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return dataclasses.replace(self, **{k: x.by_numbers for k, x in parts.items() if isinstance(x, Program)})
+    def by_numbers(self) -> Callable[..., list[Array]]:
+        """The same, by the operations of the programs' code."""
+        return functools.partial(self.definition, lambda program: program.by_numbers)
 
     def __call__(self, *operands: ArrayLike) -> list[Array]:
         """The results."""
@@ -102,11 +96,13 @@ class LoopProgram(abc.ABC):
         """What it does, with calls of scalar programs."""
         return pruned(jax.make_jaxpr(functools.partial(self.definition, compiled))(*self.operands))
 
-    def module(self, periods: Sequence[Period], lanes: int) -> LaneLoop:
-        """What is compiled for so many lanes."""
-        out = Queue(
-            dtype=self.dtype, own=self.own, operands=self.operands, results=self.results, periods=periods, lanes=lanes
-        )
+    def inlined(self, reader: Reader, operands: Sequence[Value]) -> list[Value]:
+        """The results, written into another program in place of a call."""
+        return reader.closed(self.jaxpr, operands)
+
+    def module(self, per_lane: Sequence[bool], lanes: int) -> LaneLoop:
+        """What is compiled for so many lanes, in which operands differ or not."""
+        out = Queue(self.dtype, self.own, self.operands, self.results, per_lane, lanes)
         writer = _Writer(out, self.jaxpr)
         out.write(lambda: writer.closed(self.jaxpr, [Operand(k) for k in range(len(self.operands))]))
         return out

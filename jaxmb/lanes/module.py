@@ -14,12 +14,6 @@ from .text import FunctionText, Types, body
 
 # From so many operations on, code of one lane is compiled soon rather than well: in a tenth of the time, to run twice as long.
 LARGE = 20_000
-# An operand is gathered as a whole, by one loop, if it has at most so many entries for each that is read; else those entries alone.
-SPARSELY_READ = 4
-# (d, p) where lane i has the numbers (i // d) mod p of an operand; None where all lanes share them.
-Period = tuple[int, int] | None
-# Of a single lane, what is treated as its own.
-EACH: Period = (1, 1)
 # Types in memory of numbers that are not of the module's own.
 _MEMORY = {"float64": "double", "float32": "float", "bool": "i8"} | {
     f"{u}int{n}": f"i{n}" for u in ("", "u") for n in (8, 16, 32, 64)
@@ -34,8 +28,7 @@ class Part:
         varying: the code.
         shared: what of it does not depend on the lane, computed once; the code's last operand.
         sources: which operand of the module is each of the code's; None where its numbers are computed by the module.
-        slots: where each number stands that is passed to the code, by operand and entry: all of an operand of the module, but of one of which
-            it reads little.
+        slots: where each number stands that is passed to the code, by operand and entry.
         references: which operands of the code are read where they stand, and are passed by address.
     """
 
@@ -49,21 +42,14 @@ class Part:
     def make(
         cls,
         code: Code,
-        operands: Sequence[Shaped],
         sources: Sequence[int | None],
-        periods: Sequence[Period],
+        per_lane: Sequence[bool],
         references: Sequence[int] = (),
     ) -> "Part":
-        """The code, in a module whose operands are the same in all lanes where they have no period; `references` are read where they stand."""
-        own = [k is None or periods[k] is not None for k in sources]
+        """The code, in a module of whose operands some differ from lane to lane; `references` are read where they stand."""
+        own = [k is None or per_lane[k] for k in sources]
         shared, varying = code.split([not x for x in own])
-        leaves = {leaf for leaf in varying.inputs if leaf[0] < len(sources)}
-        # Of what the module computes as of what it reads: all modules call one and the same function.
-        for k, shaped in enumerate(operands):
-            size = entries(shaped.shape)
-            if own[k] and densely_read(varying, k, size):
-                leaves |= {(k, e) for e in range(size)}
-        slots = numbered(leaf for leaf in leaves if leaf[0] not in references)
+        slots = numbered(leaf for leaf in varying.inputs if leaf[0] < len(sources) and leaf[0] not in references)
         return cls(varying=varying, shared=shared, sources=tuple(sources), slots=slots, references=tuple(references))
 
 
@@ -90,12 +76,6 @@ class Unit:
         name = "jaxmb_" + hashlib.sha256(f"{text}{quick}".encode()).hexdigest()[:32]
         full = "\n".join([*sorted(function.declared), f"define void @{name}{text}"])
         return cls(name, full, frozenset(function.library), quick)
-
-
-def densely_read(code: Code, operand: int, size: int) -> bool:
-    """Whether code reads so many of an operand's entries that it is gathered as a whole."""
-    count = code.counts[operand]
-    return bool(count) and size <= SPARSELY_READ * (count + 1)
 
 
 def numbered(leaves: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
@@ -183,7 +163,7 @@ class LaneLoop(Handler):
         lanes: how many there are.
         operands: shapes and types of one lane's operands.
         results: likewise.
-        periods: see `Period`, of each operand.
+        per_lane: of each operand whether lanes have numbers of their own; else all share them.
 
     Attributes:
         read: the operands that are read so far; XLA passes no others.
@@ -197,11 +177,11 @@ class LaneLoop(Handler):
         lanes: int,
         operands: Sequence[Shaped],
         results: Sequence[Shaped],
-        periods: Sequence[Period],
+        per_lane: Sequence[bool],
     ):
         super().__init__()
         self.types, self.one, self.lanes = Types(dtype, width), Types(dtype, 1), lanes
-        self.operands, self.results, self.periods = operands, results, periods
+        self.operands, self.results, self.per_lane = operands, results, per_lane
         self.ins = [f"%in{k}" for k in range(len(operands))]
         self.outs = [f"%out{k}" for k in range(len(results))]
         self.read: set[int] = set()
@@ -277,22 +257,12 @@ class LaneLoop(Handler):
         self.declared.add(f"declare void @{unit.name}({', '.join('ptr' for _ in names)})")
         return unit.name
 
-    def repeated(self, operand: int, lane: str) -> str:
-        """The number of those entries of an operand that a lane has."""
-        period = self.periods[operand]
-        assert period is not None
-        each, count = period
-        lane = lane if each == 1 else self.let(f"udiv i64 {lane}, {each}")
-        if each * count == self.lanes:
-            return lane
-        return "0" if count == 1 else self.let(f"urem i64 {lane}, {count}")
-
     def gathered(self, numbers: list[str], operand: int, entry: int | str) -> str:
         """An entry of an operand in some lanes, side by side."""
-        if self.periods[operand] is None:
+        if not self.per_lane[operand]:
             return self.splat(self.types, self.operand(operand, str(entry)))
         size, out = entries(self.operands[operand].shape), "poison"
-        for k, lane in enumerate(self.repeated(operand, lane) for lane in numbers):
+        for k, lane in enumerate(numbers):
             index = self.let(f"add nuw nsw i64 {self.let(f'mul nuw nsw i64 {lane}, {size}')}, {entry}")
             x = self.operand(operand, index)
             out = (

@@ -1,7 +1,6 @@
 """The operations of scalar programs: all that is known of each, in one row of one table."""
 
 import dataclasses
-import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -10,25 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from .derivatives import (
-    CotangentRule,
-    by_slope,
-    of_absolute,
-    of_arctangent,
-    of_choice,
-    of_extreme,
-    of_power,
-    of_product,
-    of_quotient,
-)
-
-
-class Finiteness(enum.Enum):
-    """What becomes of an argument that is not finite."""
-
-    INFINITE = "the result is not finite either: ∞ + x, ∞·x, √∞"
-    UNDEFINED = "the result is NaN where the argument is, but 1/∞ and atan ∞ are finite"
-    ABSORBED = "even of NaN the result may be a number"
+from .derivatives import CotangentRule, of_choice, of_extreme, of_product, of_quotient, of_reciprocal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,9 +25,9 @@ class Operation:
             it is a function of the C library, of the operation's name.
         partial: whether it may be infinite or undefined for finite arguments.
         truth: whether its result is a truth value.
-        finiteness: what becomes of arguments that are not finite.
+        hands_on: whether it is not finite where one of its arguments is not: ∞ + x, ∞·x and √∞ are not, 1/∞ and atan ∞ are.
         flat: whether its derivative is zero, or not looked for.
-        rule: its reverse derivative; None where that is refused.
+        rule: its reverse derivative; None where that is JAX's.
     """
 
     fold: Callable[..., Any]
@@ -56,7 +37,7 @@ class Operation:
     c: str = ""
     partial: bool = False
     truth: bool = False
-    finiteness: Finiteness = Finiteness.UNDEFINED
+    hands_on: bool = False
     flat: bool = False
     rule: CotangentRule | None = None
 
@@ -71,9 +52,6 @@ def _looked_up(which: Array, *table: Array) -> Array:
     return jnp.stack(table)[index.astype(jnp.int32)]
 
 
-_INFINITE, _ABSORBED = Finiteness.INFINITE, Finiteness.ABSORBED
-_LN2 = float(np.log(2.0))
-
 # `contract`: products may be fused with sums, which rounds once less.
 OPERATIONS: dict[str, Operation] = {
     "add": Operation(
@@ -81,7 +59,7 @@ OPERATIONS: dict[str, Operation] = {
         jnp.add,
         "fadd contract {T} {0}, {1}",
         c="{0} + {1}",
-        finiteness=_INFINITE,
+        hands_on=True,
         rule=lambda graph, bar, i, xs: (bar, bar),
     ),
     "sub": Operation(
@@ -89,7 +67,7 @@ OPERATIONS: dict[str, Operation] = {
         jnp.subtract,
         "fsub contract {T} {0}, {1}",
         c="{0} - {1}",
-        finiteness=_INFINITE,
+        hands_on=True,
         rule=lambda graph, bar, i, xs: (bar, graph.apply("neg", bar)),
     ),
     "mul": Operation(
@@ -97,7 +75,7 @@ OPERATIONS: dict[str, Operation] = {
         jnp.multiply,
         "fmul contract {T} {0}, {1}",
         c="{0} * {1}",
-        finiteness=_INFINITE,
+        hands_on=True,
         rule=of_product,
     ),
     "neg": Operation(
@@ -105,7 +83,7 @@ OPERATIONS: dict[str, Operation] = {
         jnp.negative,
         "fneg {T} {0}",
         c="-{0}",
-        finiteness=_INFINITE,
+        hands_on=True,
         rule=lambda graph, bar, i, xs: (graph.apply("neg", bar),),
     ),
     # ∞/x is not finite, x/∞ is: see `finite.py`.
@@ -116,25 +94,18 @@ OPERATIONS: dict[str, Operation] = {
         "fdiv {T} {one}, {0}",
         c="{one} / {0}",
         partial=True,
-        rule=by_slope(lambda x, y: -(y * y)),
+        rule=of_reciprocal,
     ),
-    "sqrt": Operation(
-        np.sqrt,
-        jnp.sqrt,
-        intrinsic="sqrt",
-        partial=True,
-        finiteness=_INFINITE,
-        rule=by_slope(lambda x, y: y.inverse * 0.5),
-    ),
-    "abs": Operation(np.abs, jnp.abs, intrinsic="fabs", c="fabs{f}({0})", finiteness=_INFINITE, rule=of_absolute),
-    "floor": Operation(np.floor, jnp.floor, intrinsic="floor", finiteness=_INFINITE, flat=True),
-    "ceil": Operation(np.ceil, jnp.ceil, intrinsic="ceil", finiteness=_INFINITE, flat=True),
+    "sqrt": Operation(np.sqrt, jnp.sqrt, intrinsic="sqrt", partial=True, hands_on=True),
+    "abs": Operation(np.abs, jnp.abs, intrinsic="fabs", c="fabs{f}({0})", hands_on=True),
+    "floor": Operation(np.floor, jnp.floor, intrinsic="floor", hands_on=True, flat=True),
+    "ceil": Operation(np.ceil, jnp.ceil, intrinsic="ceil", hands_on=True, flat=True),
     "round": Operation(
         np.rint,
         lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
         intrinsic="roundeven",
         c="rint{f}({0})",  # to the nearest even number, unless a program has changed the direction of rounding
-        finiteness=_INFINITE,
+        hands_on=True,
         flat=True,
     ),
     # Not fmax and fmin of C, which pass over NaN.
@@ -152,47 +123,30 @@ OPERATIONS: dict[str, Operation] = {
         c="({0} < {1} || {0} != {0}) ? {0} : {1}",
         rule=of_extreme("lt"),
     ),
-    "rem": Operation(
-        np.fmod,
-        jnp.fmod,
-        "frem {T} {0}, {1}",
-        c="fmod{f}({0}, {1})",
-        partial=True,
-        rule=lambda graph, bar, i, xs: (bar, None),
-    ),
+    "rem": Operation(np.fmod, jnp.fmod, "frem {T} {0}, {1}", c="fmod{f}({0}, {1})", partial=True),
     # Functions of the C library
-    "exp": Operation(np.exp, jnp.exp, partial=True, rule=by_slope(lambda x, y: y)),
-    "exp2": Operation(np.exp2, jnp.exp2, partial=True, rule=by_slope(lambda x, y: y * _LN2)),
-    "expm1": Operation(np.expm1, jnp.expm1, partial=True, rule=by_slope(lambda x, y: y + 1.0)),
-    "log": Operation(np.log, jnp.log, partial=True, rule=by_slope(lambda x, y: x.inverse)),
-    "log1p": Operation(np.log1p, jnp.log1p, partial=True, rule=by_slope(lambda x, y: (x + 1.0).inverse)),
-    "pow": Operation(np.power, jnp.power, partial=True, finiteness=_ABSORBED, rule=of_power),  # NaN⁰ = 1
-    "cbrt": Operation(np.cbrt, jnp.cbrt, rule=by_slope(lambda x, y: (y * y * 3.0).inverse)),
+    "exp": Operation(np.exp, jnp.exp, partial=True),
+    "exp2": Operation(np.exp2, jnp.exp2, partial=True),
+    "expm1": Operation(np.expm1, jnp.expm1, partial=True),
+    "log": Operation(np.log, jnp.log, partial=True),
+    "log1p": Operation(np.log1p, jnp.log1p, partial=True),
+    "pow": Operation(np.power, jnp.power, partial=True),
+    "cbrt": Operation(np.cbrt, jnp.cbrt),
     # Sine and cosine become sums and products, see `sincos.py`, and are differentiated as a pair, see `reverse.py`;
     # as operations they stand in exact programs and in those that are written in C.
     "sin": Operation(np.sin, jnp.sin, partial=True),
     "cos": Operation(np.cos, jnp.cos, partial=True),
-    "tan": Operation(np.tan, jnp.tan, rule=by_slope(lambda x, y: y * y + 1.0)),
-    "asin": Operation(
-        np.arcsin, jnp.arcsin, partial=True, rule=by_slope(lambda x, y: (-(x * x) + 1.0).of("sqrt").inverse)
-    ),
-    "acos": Operation(
-        np.arccos, jnp.arccos, partial=True, rule=by_slope(lambda x, y: -(-(x * x) + 1.0).of("sqrt").inverse)
-    ),
-    "atan": Operation(np.arctan, jnp.arctan, rule=by_slope(lambda x, y: (x * x + 1.0).inverse)),
-    "atan2": Operation(np.arctan2, jnp.arctan2, rule=of_arctangent),
-    "sinh": Operation(np.sinh, jnp.sinh, partial=True, rule=by_slope(lambda x, y: x.of("cosh"))),
-    "cosh": Operation(np.cosh, jnp.cosh, partial=True, rule=by_slope(lambda x, y: x.of("sinh"))),
-    "tanh": Operation(np.tanh, jnp.tanh, rule=by_slope(lambda x, y: -(y * y) + 1.0)),
-    "asinh": Operation(np.arcsinh, jnp.arcsinh, rule=by_slope(lambda x, y: (x * x + 1.0).of("sqrt").inverse)),
-    # (x − 1)(x + 1) and not x² − 1, which cancels near x = 1.
-    "acosh": Operation(
-        np.arccosh,
-        jnp.arccosh,
-        partial=True,
-        rule=by_slope(lambda x, y: ((x - 1.0) * (x + 1.0)).of("sqrt").inverse),
-    ),
-    "atanh": Operation(np.arctanh, jnp.arctanh, partial=True, rule=by_slope(lambda x, y: (-(x * x) + 1.0).inverse)),
+    "tan": Operation(np.tan, jnp.tan),
+    "asin": Operation(np.arcsin, jnp.arcsin, partial=True),
+    "acos": Operation(np.arccos, jnp.arccos, partial=True),
+    "atan": Operation(np.arctan, jnp.arctan),
+    "atan2": Operation(np.arctan2, jnp.arctan2),
+    "sinh": Operation(np.sinh, jnp.sinh, partial=True),
+    "cosh": Operation(np.cosh, jnp.cosh, partial=True),
+    "tanh": Operation(np.tanh, jnp.tanh),
+    "asinh": Operation(np.arcsinh, jnp.arcsinh),
+    "acosh": Operation(np.arccosh, jnp.arccosh, partial=True),
+    "atanh": Operation(np.arctanh, jnp.arctanh, partial=True),
     # Truth values. Ordered comparisons are false of NaN; `une` is true of it, as in Python.
     "gt": _comparison(np.greater, jnp.greater, "ogt", ">"),
     "lt": _comparison(np.less, jnp.less, "olt", "<"),
@@ -218,17 +172,15 @@ OPERATIONS: dict[str, Operation] = {
         lambda i, *table: table[int(np.clip(i, 0, len(table) - 1)) if i == i else 0],
         _looked_up,
         partial=True,
-        finiteness=_ABSORBED,
     ),
     # A number of a table that stands in memory. The sum makes it an instruction of its own, whose result can be stored.
-    "stored": Operation(lambda x: x, lambda x: x, "fadd {T} {0}, {zero}", c="{0}", finiteness=_INFINITE),
+    "stored": Operation(lambda x: x, lambda x: x, "fadd {T} {0}, {zero}", c="{0}", hands_on=True),
     # 1 or 0 of a predicate, of the type of the program's numbers
     "to_number": Operation(
         float,
         jnp.asarray,
         "select {B} {0}, {T} {one}, {T} {zero}",
         c="{0} ? {one} : {zero}",
-        finiteness=_ABSORBED,
         flat=True,
     ),
     # 0, or NaN of what is not finite; not 0·x, which is −0 of what is negative
@@ -237,7 +189,7 @@ OPERATIONS: dict[str, Operation] = {
         lambda x: x - x,
         "fsub {T} {0}, {0}",
         c="{0} - {0}",
-        finiteness=_INFINITE,
+        hands_on=True,
         flat=True,
     ),
 }

@@ -1,6 +1,5 @@
 """A primitive of our own: the same scalar program over many lanes."""
 
-import copy
 import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -21,11 +20,11 @@ from .errors import NotScalarError
 from .graph import OperationGraph
 from .jaxpr import contains, jaxpr_as_fun, pruned
 from .jit import missing, registered
-from .module import LaneLoop, Period
+from .module import LaneLoop
 from .queue import Operand, Queue
-from .scalarise import LARGEST, LARGEST_BRIEF, LARGEST_DERIVATIVE, scalarise
+from .scalarise import LARGEST, LARGEST_BRIEF, LARGEST_DERIVATIVE, Reader, Value, scalarise
 from .transpose import transposed
-from .uncompiled import leads, of_some, uncompiled, varying
+from .uncompiled import of_some, over_lanes, with_lanes
 from .within import Within
 
 if TYPE_CHECKING:
@@ -55,7 +54,8 @@ class Program:
         NotScalarError: if the function cannot be one, with the reason.
     """
 
-    numbered = False  # whether its function is made of the operations of its code
+    linear: tuple[int, ...] = ()
+    thorough, exact, brief = False, False, False
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Program:
     ):
         self.jaxpr, self.linear, self.thorough, self.exact, self.brief = jaxpr, linear, thorough, exact, brief
         self.operands, self.results = shapes_of(jaxpr.in_avals), shapes_of(jaxpr.out_avals)
-        self.write(lambda graph, nodes: scalarise(graph, pruned(jaxpr), nodes, largest), library)
+        self.code = self.written(lambda graph, nodes: scalarise(graph, pruned(jaxpr), nodes, largest), library)
 
     @classmethod
     def of(
@@ -96,7 +96,7 @@ class Program:
         except NotScalarError:
             return None
 
-    def write(self, write: Write, library: bool = False) -> None:
+    def written(self, write: Write, library: bool = False) -> Code:
         """Its code, of the nodes of the results that are written into a graph.
 
         Args:
@@ -107,8 +107,9 @@ class Program:
         if dtype is None:
             raise NotScalarError("it has numbers of several precisions")
         self.dtype, graph = dtype, OperationGraph(dtype == np.float32, self.exact, library)
-        self.code = self.coded(*_graph_of(write, self.operands, graph))
-        self.code.graph.close()
+        code = self.coded(*_graph_of(write, self.operands, graph))
+        code.graph.close()
+        return code
 
     def coded(self, graph: OperationGraph, leaves: dict[int, tuple[int, int]], nodes: list[int]) -> Code:
         """The code of its results."""
@@ -126,8 +127,13 @@ class Program:
 
     @property
     def fn(self) -> Callable[..., list[Array]]:
-        """The function by itself: of its jaxpr, or as the operations of its code."""
-        return by_numbers(self.code, self.dtype, self.results) if self.numbered else jaxpr_as_fun(self.jaxpr)
+        """The function by itself."""
+        return jaxpr_as_fun(self.jaxpr)
+
+    @property
+    def by_numbers(self) -> Callable[..., list[Array]]:
+        """The same, by the operations of its code."""
+        return by_numbers(self.code, self.dtype, self.results)
 
     @property
     def constants(self) -> list[np.ndarray | None]:
@@ -140,16 +146,13 @@ class Program:
             out.append(np.reshape(values, shaped.shape).astype(shaped.dtype) if constant else None)
         return out
 
-    @functools.cached_property
-    def by_numbers(self) -> "Program":
-        """The same, whose function are the operations of its code."""
-        out = copy.copy(self)
-        out.numbered = True
-        return out
+    def inlined(self, reader: Reader, operands: Sequence[Value]) -> list[Value]:
+        """The results, written into another program in place of a call."""
+        return reader.closed(self.jaxpr, operands)
 
-    def module(self, periods: Sequence[Period], lanes: int) -> LaneLoop:
-        """What is compiled for so many lanes."""
-        out = Queue(dtype=self.dtype, own=0, operands=self.operands, results=self.results, periods=periods, lanes=lanes)
+    def module(self, per_lane: Sequence[bool], lanes: int) -> LaneLoop:
+        """What is compiled for so many lanes, in which operands differ or not."""
+        out = Queue(self.dtype, 0, self.operands, self.results, per_lane, lanes)
         out.write(lambda: out.call(self, [Operand(k) for k in range(len(self.operands))]))
         return out
 
@@ -198,7 +201,7 @@ class TransposedProgram(Program):
         self.of_linear, linear = program, program.linear
         others = [k for k in range(len(program.operands)) if k not in linear]
         self.others, self.linear = others, tuple(range(len(others), len(others) + len(program.results)))
-        self.thorough, self.exact, self.brief = False, program.exact, program.brief
+        self.exact, self.brief = program.exact, program.brief
         self.operands = (*(program.operands[k] for k in others), *program.results)
         self.results = tuple(program.operands[k] for k in linear)
 
@@ -215,7 +218,7 @@ class TransposedProgram(Program):
                 np.array([shares.get((k, e), zero) for e in range(n)], np.int64).reshape(s.shape) for k, s, n in own
             ]
 
-        self.write(write)
+        self.code = self.written(write)
 
     @functools.cached_property
     def jaxpr(self) -> ClosedJaxpr:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -264,8 +267,7 @@ def _graph_of(
     return graph, {copies[i]: leaf for i, leaf in leaves.items() if i in copies}, [copies[i] for i in nodes]
 
 
-# The primitive. Operands may have leading axes: all of `lanes` or the last of them, of which some have length one. Along those, and along
-# the others, they are the same; the axes along which they are not follow each other.
+# The primitive. An operand has all axes of `lanes`, or none of them where all lanes share it.
 
 lanes_p = core.Primitive("scalar_program")
 lanes_p.multiple_results = True
@@ -288,17 +290,14 @@ def _shapes(
     return [ShapedArray((*lanes, *s.shape), s.dtype) for s in program.results]
 
 
-def _uncompiled(*operands: Array | np.ndarray, program: "Program | LoopProgram", lanes: tuple[int, ...]) -> list[Array]:
+def uncompiled(*operands: Array | np.ndarray, program: "Program | LoopProgram", lanes: tuple[int, ...]) -> list[Array]:
+    """By the function itself."""
+    return over_lanes(program.fn, program.operands, lanes)(*operands)
+
+
+def _elsewhere(*operands: Array | np.ndarray, program: "Program | LoopProgram", lanes: tuple[int, ...]) -> list[Array]:
     """By operations on single numbers where compiled code was requested, which compilers of other devices fuse; else by the function itself."""
-    return uncompiled(*operands, program=program.by_numbers if program.thorough else program, lanes=lanes)
-
-
-def _repeated(lead: tuple[int, ...], lanes: tuple[int, ...]) -> tuple[int, int] | None:
-    """(d, p) where lane i has the numbers (i // d) mod p of an operand; None where all lanes share them."""
-    axes = varying(lead, lanes)
-    if not axes:
-        return None
-    return entries(lanes[axes[-1] + 1 :]), entries([lanes[d] for d in axes])
+    return over_lanes(program.by_numbers if program.thorough else program.fn, program.operands, lanes)(*operands)
 
 
 def _compiled_lowering(
@@ -312,15 +311,16 @@ def _compiled_lowering(
         or len(context.module_context.platforms) > 1
     ):
         return _uncompiled_lowering(context, *operands, program=program, lanes=lanes)
-    periods = [_repeated(lead, lanes) for lead in leads(cast(Sequence[ShapedArray], context.avals_in), program)]
-    module = program.module(periods, entries(lanes))
+    avals = cast(Sequence[ShapedArray], context.avals_in)
+    per_lane = [x.ndim > len(s.shape) for x, s in zip(avals, program.operands, strict=True)]
+    module = program.module(per_lane, entries(lanes))
     context = context.replace(avals_in=[context.avals_in[k] for k in module.used])
     # Older versions of JAX return what is a sequence by its methods only.
     return list(jax.ffi.ffi_lowering(registered(module))(context, *(operands[k] for k in module.used)))
 
 
 _uncompiled_lowering = mlir.lower_fun(uncompiled, multiple_results=True)
-mlir.register_lowering(lanes_p, mlir.lower_fun(_uncompiled, multiple_results=True))
+mlir.register_lowering(lanes_p, mlir.lower_fun(_elsewhere, multiple_results=True))
 mlir.register_lowering(lanes_p, _compiled_lowering, platform="cpu")
 
 
@@ -332,25 +332,9 @@ def _batch(
     lanes: tuple[int, ...],
 ) -> tuple[list[Array], list[int]]:
     size = next(jnp.shape(x)[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
-    out = []
-    for x, axis, shaped in zip(operands, axes, program.operands, strict=True):
-        own = len(shaped.shape)
-        if (
-            axis is None and lanes and jnp.shape(x)[: jnp.ndim(x) - own] == (1,) * len(lanes)
-        ):  # of one lane, see `in_lane`
-            x, axis = jnp.broadcast_to(x, (size, *jnp.shape(x))), 0
-        if axis is not None:
-            x = jnp.moveaxis(x, axis, 0)
-            if x.ndim - own <= len(lanes):  # it lacks lanes that others have
-                inner, rest = x.shape[1 : x.ndim - own], x.shape[x.ndim - own :]
-                lead = (size, *(1 for _ in range(len(lanes) - len(inner))), *inner)
-                x = x.reshape((*lead, *rest))
-                # A period can be told only of axes that follow each other.
-                differing = varying(lead, (size, *lanes))
-                if differing != list(range(differing[0], differing[-1] + 1)):
-                    x = jnp.broadcast_to(x, (size, *lanes, *rest))
-        out.append(x)
-    results = lanes_p.bind(*out, program=program, lanes=(size, *lanes))
+    more = (size, *lanes)
+    out = [with_lanes(x, axis, s, more) for x, axis, s in zip(operands, axes, program.operands, strict=True)]
+    results = lanes_p.bind(*out, program=program, lanes=more)
     return results, [0] * len(results)
 
 
@@ -427,12 +411,8 @@ def _transpose(
         return out
     shares = lanes_p.bind(*(operands[k] for k in others), *bars, program=back, lanes=lanes)
     for k, share in zip(linear, shares, strict=True):
-        lead = avals[k].shape[: avals[k].ndim - len(program.operands[k].shape)]
-        missing_axes = len(lanes) - len(lead)
         # What lanes share gets the cotangents of all of them.
-        summed = jnp.sum(share, axis=tuple(range(missing_axes)))
-        shared = tuple(d for d, n in enumerate(lead) if n != lanes[missing_axes + d])
-        out[k] = jnp.sum(summed, axis=shared, keepdims=True)
+        out[k] = jnp.sum(share, axis=tuple(range(share.ndim - avals[k].ndim)))
     return out
 
 

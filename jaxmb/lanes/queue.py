@@ -23,7 +23,7 @@ from jax.typing import DTypeLike
 from .code import Shaped, Subprogram, entries
 from .graph import CONSTANT, INPUT, OperationGraph
 from .jit import width_of
-from .module import EACH, CallSite, LaneLoop, Part, Period, densely_read
+from .module import CallSite, LaneLoop, Part
 from .scalarise import ArrayReference, Value
 from .text import Types
 
@@ -55,7 +55,7 @@ class Queue(LaneLoop):
         dtype: of numbers.
         own: how many operands, the first ones, belong to a run; the others are parameters.
         operands, results: shapes and types.
-        periods: see `Period`, of each operand.
+        per_lane: see `LaneLoop`.
         lanes: how many runs there are.
     """
 
@@ -65,13 +65,13 @@ class Queue(LaneLoop):
         own: int,
         operands: Sequence[Shaped],
         results: Sequence[Shaped],
-        periods: Sequence[Period],
+        per_lane: Sequence[bool],
         lanes: int,
     ):
         # A single lane has its own numbers of all operands of a run, so that its functions are those of several lanes.
         if lanes == 1:
-            periods = tuple(EACH if k < own else period for k, period in enumerate(periods))
-        super().__init__(dtype, width_of(dtype, lanes), lanes, operands, results, periods)
+            per_lane = [k < own or differs for k, differs in enumerate(per_lane)]
+        super().__init__(dtype, width_of(dtype, lanes), lanes, operands, results, per_lane)
         self.graph = OperationGraph(np.dtype(dtype) == np.float32)
         self.names: list[dict[int, str]] = [{}]
         self.masks: list[str] = []
@@ -264,9 +264,9 @@ class Queue(LaneLoop):
         sources = tuple(value.number if isinstance(value, Operand) else None for value in values)
         regions = {k: region for k, value in enumerate(values) if (region := self._long(program, k, value)) is not None}
         site = self._call_site(program, sources, tuple(regions))
-        for operand, entry in site.part.varying.inputs:
-            if operand < len(values) and isinstance(value := values[operand], np.ndarray) and operand not in regions:
-                slot = site.part.slots[operand, entry]
+        for (operand, entry), slot in site.part.slots.items():
+            value = values[operand]
+            if isinstance(value, np.ndarray):
                 self.store(self.types, self.number_value(int(value.ravel()[entry])), site.varying, slot)
         buffer = self.allocate(self.types, len(site.part.varying.outputs))
         references = [self.entry(self.types.number, *region) for region in regions.values()]
@@ -278,18 +278,23 @@ class Queue(LaneLoop):
         return out
 
     def _long(self, program: "Program | Subprogram", k: int, value: Value) -> tuple[str, int] | None:
-        """Where a long operand of a program stands in memory, of each lane its own; None if it is to be passed otherwise."""
+        """Where a long operand of a program stands in memory; None if it is short, or passed by its entries.
+
+        Also of what the module only reads, so that all modules call one and the same function, but if few of its entries are used.
+        """
         if isinstance(value, np.ndarray):
             return self.region(value) if value.size >= LONG else None
         assert isinstance(value, Operand)
         size = entries(program.operands[k].shape)
-        if self.periods[value.number] is None or size < LONG or not densely_read(program.code, k, size):
+        if not self.per_lane[value.number] or size < LONG or 4 * program.code.counts[k] < size:
             return None
         if value.number not in self._whole:
             buffer = self._whole[value.number] = self.allocate(self.types, size)
-            read = lambda e: self.store(self.types, self.gathered(self.lane_jobs, value.number, e), buffer, e)
             with self.section(self._fill_lines):
-                self.each(size, read)
+                self.each(
+                    size,
+                    lambda e: self.store(self.types, self.gathered(self.lane_jobs, value.number, e), buffer, e),
+                )
         return self._whole[value.number], 0
 
     def _call_site(
@@ -297,7 +302,7 @@ class Queue(LaneLoop):
     ) -> CallSite:
         key = id(program), sources, references
         if key not in self._sites:
-            part = Part.make(program.code, program.operands, sources, self.periods, references)
+            part = Part.make(program.code, sources, self.per_lane, references)
             with self.section(self._entry_lines):
                 site = self.prepared(part, program.thorough, program.brief)
             with self.section(self._fill_lines):
@@ -339,8 +344,8 @@ class Queue(LaneLoop):
 
     def load_operand(self, operand: int, job: str, entry: str) -> str:
         """An entry of an operand of a run."""
-        if self.periods[operand] is not None:
-            entry = self.index_in_row(self.repeated(operand, job), entries(self.operands[operand].shape), entry)
+        if self.per_lane[operand]:
+            entry = self.index_in_row(job, entries(self.operands[operand].shape), entry)
         return self.operand(operand, entry)
 
     def store_result(self, result: int, job: str, entry: str, x: str) -> None:

@@ -1,7 +1,10 @@
 """Reverse derivatives of scalar programs, operation by operation."""
 
 import dataclasses
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -9,7 +12,6 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jaxtyping import Array
 
 from .code import Shaped
-from .errors import NotScalarError
 from .graph import CONSTANT, INPUT, OPAQUE, OperationGraph
 from .jaxpr import equation_as_fun, has_own_derivative, pruned, shaped
 from .operations import OPERATIONS
@@ -66,25 +68,17 @@ def shaped_like(arrays: Iterable[np.ndarray], nodes: Iterable[int]) -> list[np.n
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LinearSolve:
-    """A solution x of matvec(x) = b.
+    """A solution x of A x = b.
 
     Attributes:
-        matvec: A times a vector.
-        solve: the solution.
-        transpose_solve: the solution of the transposed equations.
-        matrix: the constants of `matvec`.
-        solving: those of the solution.
-        transposed: those of the solution of the transposed equations.
+        jaxprs: `matvec`, A times a vector, `solve` and `transpose_solve`, as of `lax.custom_linear_solve`.
+        constants: of each of these.
         rhs: b.
         x: the solution.
     """
 
-    matvec: ClosedJaxpr
-    solve: ClosedJaxpr
-    transpose_solve: ClosedJaxpr
-    matrix: Sequence[np.ndarray]
-    solving: Sequence[np.ndarray]
-    transposed: Sequence[np.ndarray]
+    jaxprs: Any
+    constants: Any
     rhs: Sequence[np.ndarray]
     x: Sequence[np.ndarray]
 
@@ -163,29 +157,30 @@ class DifferentiatingReader(Reader):
 
     def _without_rule(self, results: Sequence[Value]) -> bool:
         """Whether there is no rule for the operations of which results are."""
-        operations, arguments = self.graph.operations, self.graph.arguments
-        by_second = lambda i: operations[i] in ("pow", "rem") and not self.graph.is_constant(arguments[i][1])
         nodes = flat(x for x in results if isinstance(x, np.ndarray))
-        return any(operations[i] == "lookup" or by_second(i) for i in nodes)
+        return any(self.graph.operations[i] == "lookup" for i in nodes)
 
     def _linear_solve(
         self, equation: JaxprEqn, ins: Sequence[np.ndarray], x: Sequence[np.ndarray]
     ) -> Sequence[np.ndarray]:
-        ends = np.cumsum([0, *equation.params["const_lengths"]]).tolist()
-        constants = lambda k: list(ins[ends[k] : ends[k + 1]])  # of matvec, vecmat, solve and transpose_solve
-        jaxprs = equation.params["jaxprs"]
-        solution = LinearSolve(
-            matvec=jaxprs.matvec,
-            solve=jaxprs.solve,
-            transpose_solve=jaxprs.transpose_solve,
-            matrix=constants(0),
-            solving=constants(2),
-            transposed=constants(3),
-            rhs=list(ins[ends[-1] :]),
-            x=x,
-        )
+        lengths, jaxprs = equation.params["const_lengths"], equation.params["jaxprs"]
+        rest = iter(ins)
+        constants = type(lengths)(*(list(itertools.islice(rest, count)) for count in lengths))
+        solution = LinearSolve(jaxprs, constants, list(rest), x)
         self.solutions |= {i: solution for i in flat(x) if not self.graph.is_constant(i)}
         return x
+
+
+@functools.cache
+def _pullback(operation: str, count: int, moving: tuple[int, ...], dtype: np.dtype) -> ClosedJaxpr:
+    """(cotangent of an operation's result, arguments, so many) ↦ cotangents of those that move, as JAX has it."""
+
+    def pull(bar: Array, *arguments: Array) -> Sequence[Array]:
+        fn = of_some(OPERATIONS[operation].array, dict(enumerate(arguments)), moving)
+        return jax.vjp(fn, *(arguments[k] for k in moving))[1](bar)
+
+    with WRITING:
+        return pruned(jax.make_jaxpr(pull)(*(Shaped((), dtype) for _ in range(count + 1))))
 
 
 class Sweep:
@@ -229,13 +224,15 @@ class Sweep:
             share = graph.apply("mul", bar, other)
             return (graph.apply("neg", share) if falls else share,)
         name, arguments = graph.operations[i], graph.arguments[i]
-        rule = OPERATIONS[name].rule if name in OPERATIONS else None
-        if rule is None:
-            raise NotScalarError(f"it differentiates `{name}`")
-        shares = rule(graph, bar, i, arguments)
-        if name != "select" and any(s is None and a in self.moving for a, s in zip(arguments, shares, strict=True)):
-            raise NotScalarError(f"it differentiates `{name}` by its second argument")
-        return shares
+        rule = OPERATIONS[name].rule
+        if rule is not None:
+            return rule(graph, bar, i, arguments)
+        moving = tuple(k for k, a in enumerate(arguments) if a in self.moving)
+        program = _pullback(name, len(arguments), moving, np.dtype(np.float32 if graph.single else np.float64))
+        reader = Reader(graph, self.reader.largest)
+        shares = reader.closed(program, list(map(np.asarray, (bar, *arguments))))
+        at = dict(zip(moving, flat(map(reader.nodes, shares)), strict=True))
+        return [at.get(k) for k in range(len(arguments))]
 
     def _predecessors(self, i: int) -> Sequence[int]:
         """The nodes with which one changes."""
@@ -243,7 +240,7 @@ class Sweep:
             return self.angles[i][:1]
         if i in self.reader.solutions:
             solution = self.reader.solutions[i]
-            return flat([*solution.matrix, *solution.rhs])
+            return flat([*solution.constants.matvec, *solution.rhs])
         # Of all that the equation is given: its value need not depend on what its derivative does.
         if i in self.reader.own:
             return flat(self.reader.own[i].operands)
@@ -313,15 +310,21 @@ class _Backward(Sweep):
     def _back_over(self, solution: LinearSolve) -> None:
         """Over x = A⁻¹b, with Aᵀ w = x̄: b̄ = w and Ā = −w xᵀ."""
         reader, bars = self.reader, [self._bars(x) for x in solution.x]
-        w = flat(map(reader.nodes, reader.closed(solution.transpose_solve, [*solution.transposed, *bars])))
+        w = flat(
+            map(
+                reader.nodes,
+                reader.closed(solution.jaxprs.transpose_solve, [*solution.constants.transpose_solve, *bars]),
+            )
+        )
         for i, bar in zip(flat(solution.rhs), w, strict=True):
             self._add(i, bar)
         # Ā by the derivative of A·x at fixed x, whose entries are copies of A's: with the nodes themselves products would be
         # simplified by what they are made of, and pass them by.
-        matrix = [reader.opaque(x) for x in solution.matrix]
-        pairs = [(k, i) for k, i in zip(flat(matrix), flat(solution.matrix), strict=True) if i in self.moving]
+        own, matvec = solution.constants.matvec, solution.jaxprs.matvec
+        matrix = [reader.opaque(x) for x in own]
+        pairs = [(k, i) for k, i in zip(flat(matrix), flat(own), strict=True) if i in self.moving]
         if pairs:
-            product = flat(map(reader.nodes, reader.closed(solution.matvec, [*matrix, *solution.x])))
+            product = flat(map(reader.nodes, reader.closed(matvec, [*matrix, *solution.x])))
             inner = _Backward(reader, [k for k, _ in pairs])
             bars = inner.back(product, [self.graph.apply("neg", x) for x in w])
             for (_, i), bar in zip(pairs, bars, strict=True):

@@ -15,7 +15,7 @@ from .graph import OperationGraph
 from .indexing import INDEXING
 from .jaxpr import body, is_literal, opened, shaped
 from .operations import OPERATIONS
-from .uncompiled import uncompiled
+from .uncompiled import over_lanes
 
 # Beyond so many operations, in a function and in a derivative of one, compiling takes long; where it takes the place of what takes longer,
 # more are allowed. Fewer where a function is called seldom, so that XLA may as well compile it as a part of its programs.
@@ -152,6 +152,8 @@ class Reader:
             return [self._elementwise(equation, [self.nodes(x) for x in ins])]
         if name in _SAME:
             return ins
+        if name == "scalar_program" and not p["lanes"]:
+            return p["program"].inlined(self, ins)
         inner = _program_in_place(equation)
         if inner is not None:
             return self.closed(inner, ins)
@@ -181,7 +183,8 @@ class Reader:
 
 
 def _program_in_place(equation: JaxprEqn) -> ClosedJaxpr | Jaxpr | None:
-    """The program that an equation calls, also that of a scalar program; None if there is none."""
+    """The program that an equation calls, also that of a scalar program over lanes; None if there is none."""
     if equation.primitive.name != "scalar_program":
         return body(equation)
-    return jax.make_jaxpr(lambda *xs: uncompiled(*xs, **equation.params))(*map(shaped, equation.invars))
+    program, lanes = equation.params["program"], equation.params["lanes"]
+    return jax.make_jaxpr(over_lanes(program.fn, program.operands, lanes))(*map(shaped, equation.invars))

@@ -44,7 +44,7 @@ class VJPProgram(Program):
             full = jax.make_jaxpr(fn)(*arguments)
         direct = pruned(full)
         self.full, self.moving, self.at, self.values = full, tuple(moving), at, shapes_of(direct.out_avals)
-        self.linear, self.thorough, self.exact, self.brief = (), thorough, False, False
+        self.thorough = thorough
         self.operands = (*arguments[:at], self.values[0], *arguments[at:])
         self.results = tuple(arguments[k] for k in moving)
 
@@ -52,7 +52,7 @@ class VJPProgram(Program):
             own, bar = nodes[:at] + nodes[at + 1 :], flat(nodes[at : at + 1])
             return cotangents(graph, direct, own, bar, moving, largest)
 
-        self.write(write)
+        self.code = self.written(write)
 
     @functools.cached_property
     def jaxpr(self) -> ClosedJaxpr:  # pyright: ignore[reportIncompatibleVariableOverride]
