@@ -46,6 +46,17 @@ def test_the_derivative_of_a_step_by_hand(how, timed, monkeypatch):
     np.testing.assert_allclose([found[1], dots[1]], [1.0 + a, 2.0], rtol=1e-15)
 
 
+@pytest.mark.parametrize("lanes", [1, 37])
+def test_what_a_step_calls_is_compiled_once(lanes):
+    """Called by itself, at the start of a run, a function is the one that the step calls, its long operands too."""
+    number, pair, long = (Shaped(shape, jnp.dtype("float64")) for shape in ((), (2,), (20,)))
+    stage = Program.of(lambda t, y, a: [-a * y, t > 1e9], number, pair, number)
+    end = Program.of(lambda t, y, x, a: [-a * y, x + a, jnp.sum(y) > 1e9], number, pair, long, number)
+    step = StepProgram(stage, end, ((0.0, 0.0), (1.0, 0.0), (0.5, 0.5)), (0.0, 1.0, 1.0), False)
+    names = lambda program: {unit.name for unit in program.module([True] * len(program.operands), lanes).units}
+    assert names(stage) | names(end) == names(step) and len(names(step)) == 3
+
+
 def test_beyond_the_last_time_nothing_is_due():
     times = jnp.array([1.0, 2.0])
     assert [float(time_at(times, k)) for k in jnp.arange(3)] == [1.0, 2.0, np.inf]
