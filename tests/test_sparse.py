@@ -80,6 +80,16 @@ def test_a_layout_holds_all_entries(seed):
     assert all(abs(at[i] - at[j]) <= 1 for i, j in shared.tolist())
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_neighbourhoods_of_a_chain_are_its_joints(seed):
+    """Five rows for each of six hinges between seven bodies, of which the first and the last do not move, in any order."""
+    body = np.repeat(np.arange(5), 6)
+    rows = [np.isin(body, [joint - 1, joint]) for joint in range(6) for _ in range(5)]
+    order = np.random.default_rng(seed).permutation(30)
+    layout = Layout.of(body[:, None] == body, np.array(rows)[order])
+    assert sorted(map(sorted, (order[layout.order] // 5).tolist())) == [[joint] * 5 for joint in range(6)]
+
+
 # Factors
 
 
