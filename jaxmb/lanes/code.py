@@ -30,18 +30,21 @@ class Code:
 
     @functools.cached_property
     def order(self) -> list[int]:
-        """All nodes that are needed, arguments first."""
-        stack, visited = list(self.outputs), set()
+        """All nodes that are needed, arguments first, each as late as its first use allows: fewer numbers wait for theirs."""
+        stack, visited, out = [(i, False) for i in reversed(self.outputs)], set(), []
         while stack:
-            i = stack.pop()
-            if i not in visited:
+            i, complete = stack.pop()
+            if complete:
+                out.append(i)
+            elif i not in visited:
                 visited.add(i)
-                stack.extend(() if i in self.leaves else self.graph.arguments[i])
-        return sorted(visited)
+                arguments = () if i in self.leaves else self.graph.arguments[i]
+                stack += [(i, True), *((a, False) for a in reversed(arguments))]
+        return out
 
     @functools.cached_property
     def inputs(self) -> list[tuple[int, int]]:
-        """Which entries of operands are used, in the order of their nodes."""
+        """Which entries of operands are used, in the order in which they are read."""
         return [self.leaves[i] for i in self.order if i in self.leaves]
 
     @functools.cached_property

@@ -17,7 +17,7 @@ from .errors import NotScalarError
 from .jaxpr import body, contains, is_literal, opened, pruned, scan_counts, shaped
 from .module import LaneLoop
 from .program import Program, lanes_p
-from .queue import LONG, Operand, Queue, ResultRows
+from .queue import Operand, Queue, ResultRows
 from .scalarise import ArrayReference, Reader, Value
 
 # What stands between the calls of a program may have so many operations.
@@ -244,13 +244,7 @@ class _Writer(Reader):
             module.do(f"br i1 {module.joined(types, 'or', active)}, label %turn{n}, label %after{n}")
             module.label(f"turn{n}")
             with module.scope(active):
-                stores = [(self.nodes(x), b) for x, b in zip(turn(carry), buffers, strict=True) if b is not None]
-                # The next turn is computed from this one's numbers: all of it before any of these is overwritten.
-                for nodes, _ in stores:
-                    for i in nodes.ravel().tolist():
-                        module.value(i)
-                for nodes, buffer in stores:
-                    module.put_nodes(nodes, buffer, 0, active)
+                self._hand_on(turn(carry), buffers, active)
             module.do(f"br label %loop{n}")
         module.label(f"after{n}")
         return carry
@@ -291,26 +285,16 @@ class _Writer(Reader):
         module.masks.append(over)
         return carry
 
-    def _hand_on(self, new: list[Value], buffers: list[str | None]) -> None:
-        """What goes to the next turn: what is already in memory is copied, if it is long, all else computed before anything is overwritten."""
-        module, copies, stores = self.module, [], []
-        for x, buffer in zip(new, buffers, strict=True):
-            if buffer is None:
-                continue
-            nodes = self.nodes(x)
-            region = module.region(nodes) if nodes.size else None
-            if region == (buffer, 0) or not nodes.size:
-                continue
-            # What is in a buffer of this loop may be overwritten before it is copied.
-            if region is not None and nodes.size >= LONG and region[0] not in buffers:
-                copies.append((*region, buffer, nodes.size))
-            else:
-                stores.append((buffer, [module.number_value(i) for i in nodes.ravel().tolist()]))
-        for copy in copies:
-            module.copy(*copy)
-        for buffer, names in stores:
-            for k, name in enumerate(names):
-                module.store(module.types, name, buffer, k)
+    def _hand_on(self, new: list[Value], buffers: list[str | None], where: str | None = None) -> None:
+        """What goes to the next turn, in all lanes or where a truth value holds."""
+        stores = [(self.nodes(x), b) for x, b in zip(new, buffers, strict=True) if b is not None]
+        # It is computed from this turn's numbers: all of it before any of these is overwritten.
+        for nodes, _ in stores:
+            for i in nodes.ravel().tolist():
+                self.module.value(i)
+        for nodes, buffer in stores:
+            if self.module.region(nodes) != (buffer, 0):
+                self.module.put_nodes(nodes, buffer, 0, where)
 
     def _output(self, equation: JaxprEqn, k: int, init: Value) -> ResultRows | None:
         """The result that an array of the loop of a run becomes if nothing reads it; None if it is carried in memory."""

@@ -30,7 +30,7 @@ from .text import Types
 if TYPE_CHECKING:
     from .program import Program
 
-# Arrays of so many numbers that stand in memory one behind the other are passed to functions where they stand, and copied by loops.
+# Arrays of so many numbers that stand in memory one behind the other are passed to functions where they stand.
 LONG = 16
 
 
@@ -352,12 +352,6 @@ class Queue(LaneLoop):
         """An entry of a result of a run."""
         shaped = self.results[result]
         self.write_number(shaped, x, self.outs[result], self.index_in_row(job, entries(shaped.shape), entry))
-
-    def copy(self, source: str, first: int, target: str, size: int) -> None:
-        """So many numbers of all lanes to other memory."""
-        self.each(
-            size, lambda e: self.store(self.types, self.load(self.types, source, self.offset(first, e)), target, e)
-        )
 
     def truth(self, x: str) -> str:
         """Whether numbers are not zero."""
