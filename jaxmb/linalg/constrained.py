@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from .elimination import PASSES
+from .elimination import BLOCK, MANY, PASSES
 from .factor import AbstractFactor
 from .layout import Layout
 from .rank import RANK_TOL, cutoff
@@ -16,8 +16,6 @@ from .root import inverse_root, is_unrolled, solve_spd
 from .small import small
 from .sparse import BlockMatrix, SparseRows, lowered
 
-# Beyond so many rows, `BLOCK` are made orthonormal at a time: products of matrices in place of as many turns of a loop.
-MANY, BLOCK = 64, 16
 # A row that follows from others has a remainder of rounding, one that is nearly lost has one near the cut-off: this part of it lies between.
 ROUNDING = 1e-3
 

@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-# Beyond so many rows, up to `BLOCK` are chosen at a time, none of them smaller than this share of the largest one that is left.
-# A share of one half keeps the rows chosen within a factor of two of the greedy choice.
+# Beyond so many rows, up to `BLOCK` are chosen or made orthonormal at a time: products of matrices in place of as many turns of a loop. None of those
+# that are chosen is smaller than this share of the largest one that is left. A share of one half keeps the rows chosen within a factor of two of the greedy choice.
 MANY, BLOCK, SHARE = 64, 16, 0.5
 # Passes of orthogonalisation: "twice is enough" (Kahan and Parlett; Giraud, Langou and Rozložník 2005). Beside a light body rows are
 # nearly parallel in the metric of M, and one pass leaves them far from orthogonal.
