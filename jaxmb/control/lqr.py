@@ -176,12 +176,7 @@ def _weights(
     """The symmetric matrix of weights."""
     n = len(names)
     if isinstance(weights, Mapping):
-        unknown = [name for name in weights if name not in names]
-        absent = [name for name in names if name not in weights] if missing is None else []
-        if unknown or absent:
-            what = f"holds {listing(unknown)}" if unknown else f"lacks {listing(absent)}"
-            raise ValueError(f"Argument `{argument}` must hold weights by name out of {listing(names)}, but {what}.")
-        weights = np.array([float(weights.get(name, missing)) for name in names])
+        weights = _by_name(weights, names, argument, missing)
     matrix = np.asarray(weights, float)
     if matrix.ndim == 0 and missing is None:
         matrix = np.full(n, matrix)
@@ -195,6 +190,16 @@ def _weights(
     if not np.all(np.isfinite(matrix)) or np.any(np.abs(matrix - matrix.T) > ASYMMETRY * np.abs(matrix).max()):
         raise ValueError(f"Argument `{argument}` must be a symmetric matrix of finite numbers, but is not.")
     return (matrix + matrix.T) / 2
+
+
+def _by_name(weights: Mapping[str, Number], names: tuple[str, ...], argument: str, missing: float | None) -> np.ndarray:
+    """Weights in the order of the names."""
+    unknown = [name for name in weights if name not in names]
+    absent = [name for name in names if name not in weights] if missing is None else []
+    if unknown or absent:
+        what = f"holds {listing(unknown)}" if unknown else f"lacks {listing(absent)}"
+        raise ValueError(f"Argument `{argument}` must hold weights by name out of {listing(names)}, but {what}.")
+    return np.array([float(weights.get(name, missing)) for name in names])
 
 
 def _check_definite(q: np.ndarray, r: np.ndarray, cross: np.ndarray) -> None:

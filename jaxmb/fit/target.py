@@ -84,6 +84,17 @@ def _replaced(setup: Setup, steps: Steps, value: PyTree) -> Setup:
     return eqx.tree_at(lambda s: _node_at(s, steps), setup, value)
 
 
+def _why_none(node: PyTree, words: list[str]) -> str:
+    """Why the last of some words names nothing in a node, and what to do."""
+    *above, word = words
+    found = [*_members(node), *_components(node, "points" in above[-2:])]
+    parent = repr(".".join(above)) if above else "the model"
+    what = f"'{word}' is not one of {listing(found)}" if found else f"{parent} has none by name"
+    built = isinstance(node, System) and node.joints is not None
+    remedy = "give the mechanism itself as `model`" if built else "give it a `modifier`"
+    return f"{what}; or {remedy}"
+
+
 def locate(setup: Setup, name: str) -> Location:
     """The location of the number with a dotted name.
 
@@ -111,15 +122,7 @@ def locate(setup: Setup, name: str) -> Location:
         elif i == len(words) - 1 and word in parts:
             return Location(steps, parts[word], body)
         else:
-            found = [*below, *parts]
-            what = (
-                f"'{word}' is not one of {listing(found)}"
-                if found
-                else f"{repr('.'.join(words[:i])) if i else 'the model'} has none by name"
-            )
-            built = isinstance(node, System) and node.joints is not None
-            remedy = "give the mechanism itself as `model`" if built else "give it a `modifier`"
-            raise ValueError(f"Parameter '{name}' must name a number, but {what}; or {remedy}.")
+            raise ValueError(f"Parameter '{name}' must name a number, but {_why_none(node, words[: i + 1])}.")
     is_network = words[0] == "control" and steps[0] == ("attribute", "control") and _holds_numbers(node)
     if not (_is_number(node) or is_network):
         below = _members(node)

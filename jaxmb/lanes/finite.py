@@ -4,7 +4,9 @@ A set cover: the elements are the suspects, the sets are for each node those sus
 choice, each time the set that adds most, is within ln n of the fewest (Chvátal 1979).
 """
 
+import functools
 import heapq
+import operator
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -25,23 +27,26 @@ def covering(graph: "OperationGraph", numbers: Sequence[int], suspects: Sequence
     infinite: set[int] = set()
     for i in numbers:
         operation, arguments = graph.operations[i], graph.arguments[i]
-        sets = [implied.get(a, 0) for a in arguments]
         if graph.is_constant(i):
             implied[i] = 0 if np.isfinite(graph.values[i]) else every
-        elif operation == "select":
-            implied[i] = sets[1] & sets[2]
-        elif operation == "div":  # ∞/x, but not x/∞
-            implied[i] = sets[0]
         else:
-            implied[i] = 0
-            if operation in OPERATIONS and OPERATIONS[operation].hands_on:
-                for s in sets:
-                    implied[i] |= s
+            implied[i] = _of_operation(operation, [implied.get(a, 0) for a in arguments])
         implied[i] |= own.get(i, 0)
         if not infinite.isdisjoint(arguments) or (graph.is_constant(i) and np.isinf(graph.values[i])):
             infinite.add(i)
-    known = {i for i in numbers if graph.is_constant(i)}
-    return _chosen({i: s for i, s in implied.items() if i in own or i not in known | infinite}, every)
+    infinite |= {i for i in numbers if graph.is_constant(i)}
+    return _chosen({i: s for i, s in implied.items() if i in own or i not in infinite}, every)
+
+
+def _of_operation(operation: str, sets: Sequence[int]) -> int:
+    """The suspects of which none may be NaN or infinite if the result of an operation is finite, from those of its arguments."""
+    if operation == "select":
+        return sets[1] & sets[2]
+    if operation == "div":  # ∞/x, but not x/∞
+        return sets[0]
+    if operation in OPERATIONS and OPERATIONS[operation].hands_on:
+        return functools.reduce(operator.or_, sets, 0)
+    return 0
 
 
 def _chosen(sets: Mapping[int, int], every: int) -> list[int]:

@@ -67,7 +67,7 @@ def _dynamic_slice(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarra
     ]
     cut = lambda begin: x[tuple(slice(b, b + size) for b, size in zip(begin, sizes, strict=True))]
     if free and x.shape[free[0]] - sizes[free[0]] >= FEW:
-        return _looked_up(reader, x, starts[free[0]], free[0], begin, sizes)
+        return _table_entry(reader, x, starts[free[0]], free[0], begin, sizes)
     out = cut(begin)
     for d in free:
         for k in range(1, x.shape[d] - sizes[d] + 1):
@@ -77,7 +77,7 @@ def _dynamic_slice(reader: "Reader", equation: JaxprEqn, p: Params, x: np.ndarra
     return out
 
 
-def _looked_up(
+def _table_entry(
     reader: "Reader", x: np.ndarray, start: np.ndarray, axis: int, begin: Sequence[int], sizes: Sequence[int]
 ) -> np.ndarray:
     """A part of an array that begins at an index along an axis which depends on the state."""

@@ -48,7 +48,7 @@ class JVPProgram(Program):
             reader = Reader(graph, LARGEST_DERIVATIVE)
             return list(map(reader.nodes, self.inlined(reader, nodes)))
 
-        return self.written(write)
+        return self.code_of(write)
 
     @functools.cached_property
     def jaxpr(self) -> ClosedJaxpr:  # pyright: ignore[reportIncompatibleVariableOverride]

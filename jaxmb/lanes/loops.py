@@ -102,7 +102,9 @@ class LoopProgram(abc.ABC):
 
     def module(self, per_lane: Sequence[bool], lanes: int) -> LaneLoop:
         """What is compiled for so many lanes, in which operands differ or not."""
-        out = Queue(self.dtype, self.own, self.operands, self.results, per_lane, lanes)
+        out = Queue(
+            dtype=self.dtype, own=self.own, operands=self.operands, results=self.results, per_lane=per_lane, lanes=lanes
+        )
         writer = _Writer(out, self.jaxpr)
         out.write(lambda: writer.closed(self.jaxpr, [Operand(k) for k in range(len(self.operands))]))
         return out

@@ -46,7 +46,7 @@ def _comparison(fold: Callable[..., Any], array: Callable[..., Array], condition
     return Operation(fold, array, f"fcmp {condition} {{T}} {{0}}, {{1}}", c=f"{{0}} {sign} {{1}}", truth=True)
 
 
-def _looked_up(which: Array, *table: Array) -> Array:
+def _table_entry(which: Array, *table: Array) -> Array:
     """An entry of a table, the nearest one if there is none of that number; the first one for NaN."""
     index = jnp.where(which > 0, jnp.minimum(which, len(table) - 1), 0)
     return jnp.stack(table)[index.astype(jnp.int32)]
@@ -170,7 +170,7 @@ OPERATIONS: dict[str, Operation] = {
     # (which, numbers); its instructions see `FunctionText.lookup`, and in C `c99.LOOKUP`
     "lookup": Operation(
         lambda i, *table: table[int(np.clip(i, 0, len(table) - 1)) if i == i else 0],
-        _looked_up,
+        _table_entry,
         partial=True,
     ),
     # A number of a table that stands in memory. The sum makes it an instruction of its own, whose result can be stored.

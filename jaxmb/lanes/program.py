@@ -69,7 +69,7 @@ class Program:
     ):
         self.jaxpr, self.linear, self.thorough, self.exact, self.brief = jaxpr, linear, thorough, exact, brief
         self.operands, self.results = shapes_of(jaxpr.in_avals), shapes_of(jaxpr.out_avals)
-        self.code = self.written(lambda graph, nodes: scalarise(graph, pruned(jaxpr), nodes, largest), library)
+        self.code = self.code_of(lambda graph, nodes: scalarise(graph, pruned(jaxpr), nodes, largest), library)
 
     @classmethod
     def of(
@@ -96,7 +96,7 @@ class Program:
         except NotScalarError:
             return None
 
-    def written(self, write: Write, library: bool = False) -> Code:
+    def code_of(self, write: Write, library: bool = False) -> Code:
         """Its code, of the nodes of the results that are written into a graph.
 
         Args:
@@ -152,7 +152,9 @@ class Program:
 
     def module(self, per_lane: Sequence[bool], lanes: int) -> LaneLoop:
         """What is compiled for so many lanes, in which operands differ or not."""
-        out = Queue(self.dtype, 0, self.operands, self.results, per_lane, lanes)
+        out = Queue(
+            dtype=self.dtype, own=0, operands=self.operands, results=self.results, per_lane=per_lane, lanes=lanes
+        )
         out.write(lambda: out.call(self, [Operand(k) for k in range(len(self.operands))]))
         return out
 
@@ -218,7 +220,7 @@ class TransposedProgram(Program):
                 np.array([shares.get((k, e), zero) for e in range(n)], np.int64).reshape(s.shape) for k, s, n in own
             ]
 
-        self.code = self.written(write)
+        self.code = self.code_of(write)
 
     @functools.cached_property
     def jaxpr(self) -> ClosedJaxpr:  # pyright: ignore[reportIncompatibleVariableOverride]

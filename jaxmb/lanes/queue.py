@@ -79,7 +79,7 @@ class Queue(LaneLoop):
         self._sites: dict[
             tuple[int, tuple[int | None, ...], tuple[int, ...]], tuple[Program | Subprogram, CallSite]
         ] = {}
-        self._whole: dict[int, str] = {}  # memory of operands that are passed by address
+        self._gathered: dict[int, str] = {}  # memory of operands that are passed by address
         self._entry_lines: list[str] = []
         self._fill_lines: list[str] = []
         width = self.types.width
@@ -288,14 +288,14 @@ class Queue(LaneLoop):
         size = entries(program.operands[k].shape)
         if not self.per_lane[value.number] or size < LONG or 4 * program.code.counts[k] < size:
             return None
-        if value.number not in self._whole:
-            buffer = self._whole[value.number] = self.allocate(self.types, size)
+        if value.number not in self._gathered:
+            buffer = self._gathered[value.number] = self.allocate(self.types, size)
             with self.section(self._fill_lines):
                 self.each(
                     size,
                     lambda e: self.store(self.types, self.gathered(self.lane_jobs, value.number, e), buffer, e),
                 )
-        return self._whole[value.number], 0
+        return self._gathered[value.number], 0
 
     def _call_site(
         self, program: "Program | Subprogram", sources: tuple[int | None, ...], references: tuple[int, ...]

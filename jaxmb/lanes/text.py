@@ -225,7 +225,7 @@ class _BodyText(FunctionText):
             elif i in self.code.leaves:
                 continue
             elif operation == "lookup":
-                self.names[i] = self._looked_up(i)
+                self.names[i] = self._table_entry(i)
             else:
                 self.names[i] = self.operate(types, operation, [self._value(a) for a in self.graph.arguments[i]])
         for k, i in enumerate(self.code.outputs):
@@ -254,7 +254,7 @@ class _BodyText(FunctionText):
         address = self.entry(types.scalar, "%shared", entry)
         return self.splat(types, self.let(f"load {types.scalar}, ptr {address}, align {types.dtype.itemsize}"))
 
-    def _looked_up(self, i: int) -> str:
+    def _table_entry(self, i: int) -> str:
         """A number of a table, which stands in memory as it is, or is brought there."""
         types, leaves = self.types, self.code.leaves
         which, *table = self.graph.arguments[i]

@@ -52,7 +52,7 @@ class VJPProgram(Program):
             own, bar = nodes[:at] + nodes[at + 1 :], flat(nodes[at : at + 1])
             return cotangents(graph, direct, own, bar, moving, largest)
 
-        self.code = self.written(write)
+        self.code = self.code_of(write)
 
     @functools.cached_property
     def jaxpr(self) -> ClosedJaxpr:  # pyright: ignore[reportIncompatibleVariableOverride]
