@@ -31,9 +31,9 @@ from .diagnosis import DependentRows as DependentRows
 from .diagnosis import diagnose as diagnose
 from .diagnosis import spectral_gap as spectral_gap
 from .diagnosis import Diagnosis as Diagnosis
-from .shortest_move import nearest as nearest
 from .rows import choose_rows as choose_rows
 from .rows import Rows as Rows
+from .shortest_move import nearest as nearest
 from .trace import trace_motion as trace_motion
 
 # What users and classes of theirs meet; other names are for the packages above.

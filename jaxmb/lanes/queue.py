@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # Arrays of so many numbers that stand in memory one behind the other are passed to functions where they stand.
 LONG = 16
+# Those that a module reads are copied so if at least one of so many entries is used.
+USED = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -286,7 +288,7 @@ class Queue(LaneLoop):
             return self.region(value) if value.size >= LONG else None
         assert isinstance(value, Operand)
         size = entries(program.operands[k].shape)
-        if not self.per_lane[value.number] or size < LONG or 4 * program.code.counts[k] < size:
+        if not self.per_lane[value.number] or size < LONG or USED * program.code.counts[k] < size:
             return None
         if value.number not in self._gathered:
             buffer = self._gathered[value.number] = self.allocate(self.types, size)
