@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from ..deferral import with_fallback
 from ..dependence import Decision
 from ..linalg import ConstrainedFactor, solve_square
 from ..system import Nearby, Terms
@@ -81,14 +82,29 @@ def restore(formulation: "AbstractFormulation", terms: Terms, decision: Decision
     original = dataclasses.replace(terms, layout=None)  # ZᵀĊ may read any velocity
     # k holds third derivatives of φ: its own derivatives would cost fourth ones, for a formula whose derivative is not that of the
     # motion.
-    terms, nearby = lax.stop_gradient((original, nearby))
+    detached, replaced = lax.stop_gradient((original, decision, nearby)), decision.degenerate
+    none, (m, nv) = jnp.zeros_like(replaced), terms.jacobian.shape
+    condition = SecondOrderCondition(none, jnp.zeros((m, nv)), jnp.zeros(m), jnp.eye(m))
+    unchanged = RestoredRows(detached[0], decision.in_use, none, jnp.any(decision.indeterminate), condition)
+    # Compiled only where a row is degenerate, as few are.
+    found = with_fallback(jnp.any(replaced), _by_derivatives, (formulation, *detached), unchanged)
+    # Back to the original terms in all other rows, so that their derivatives are exact.
+    rows = jnp.where(replaced[:, None], found.terms.jacobian, original.jacobian)
+    gamma = jnp.where(replaced, found.terms.gamma, original.gamma)
+    fields = lambda t: (t.jacobian, t.scale, t.gamma)
+    return eqx.tree_at(lambda r: r.terms, found, eqx.tree_at(fields, original, (rows, found.terms.scale, gamma)))
+
+
+def _by_derivatives(
+    formulation: "AbstractFormulation", terms: Terms, decision: Decision, nearby: Nearby
+) -> RestoredRows:
+    """See `restore`."""
     in_use, replaced = decision.in_use, decision.degenerate
     combined = decision.combined / terms.scale
     rows = combined @ decision.rate
     # A row of ZᵀĊ has other units than the row that it replaces: σ of that would say nothing of its size.
     length = jnp.where(replaced, jnp.linalg.norm(rows @ decision.root.T, axis=1), terms.scale)
-    fields = lambda t: (t.jacobian, t.scale)
-    restored = eqx.tree_at(fields, terms, (jnp.where(replaced[:, None], rows, terms.jacobian), length))
+    restored = dataclasses.replace(terms, jacobian=jnp.where(replaced[:, None], rows, terms.jacobian), scale=length)
     factor = formulation.factorise(restored, in_use | replaced, 0.0)
 
     def vdot(gamma: Array) -> Array:
@@ -103,15 +119,11 @@ def restore(formulation: "AbstractFormulation", terms: Terms, decision: Decision
     # Rows and columns in units of their own, of which those of the responses are σ.
     square = jnp.where(both, matrix @ responses.T, jnp.eye(in_use.shape[0]))
     drift = jnp.where(replaced, combined @ nearby.right_hand_side(), 0)
-    degenerate = SecondOrderCondition(replaced, jnp.where(replaced[:, None], matrix, 0), drift, square)
+    condition = SecondOrderCondition(replaced, jnp.where(replaced[:, None], matrix, 0), drift, square)
     # Multipliers grow like 1/distance in all rows of a degenerate combination, and so in redundant rows that depend on these.
     involved = jnp.abs(decision.combined) > formulation.rank_tol
     undefined = jnp.any(replaced[:, None] & involved, axis=0)
     undefined |= ~(in_use | replaced) & jnp.any(involved & undefined, axis=1)
-    restoration = RestoredRows(restored, in_use | replaced, undefined, jnp.any(decision.indeterminate), degenerate)
-    gamma = restoration.terms_for(formulation, factor, terms.force, terms.gamma, drift).gamma
-    rows = jnp.where(replaced[:, None], rows, original.jacobian)
-    gamma = jnp.where(replaced, gamma, original.gamma)
-    # Back to the original terms in all other rows, so that their derivatives are exact.
-    final = eqx.tree_at(lambda t: (*fields(t), t.gamma), original, (rows, length, gamma))
-    return eqx.tree_at(lambda r: r.terms, restoration, final)
+    restoration = RestoredRows(restored, in_use | replaced, undefined, jnp.any(decision.indeterminate), condition)
+    final = restoration.terms_for(formulation, factor, terms.force, terms.gamma, drift)
+    return dataclasses.replace(restoration, terms=final)
