@@ -1,8 +1,9 @@
 """States of one mechanism in the coordinates of different builds."""
 
 import jax.numpy as jnp
+from jaxtyping import Array
 
-from ..foundations import contract
+from ..foundations import contract, program
 from ..kinematics import assemble
 from ..system import State, System, check_state
 from .linkage import linkage_of
@@ -39,6 +40,16 @@ def convert(state: State, source: System, target: System) -> State:
     missing = [name for name in goal.bodies if name not in origin.bodies]
     if missing:
         raise ValueError(f"Argument `source` must have all bodies of `target`, but lacks {', '.join(missing)}.")
+    q, v = _measured(state, source, target)
+    # Poses that agree need no correction; assembling them removes rounding, and tells of mechanisms that do not
+    # agree.
+    return assemble(target, q, v, t=state.t)
+
+
+@program
+def _measured(state: State, source: System, target: System) -> tuple[Array, Array]:
+    """Coordinates and velocities of the target, by the poses of the source."""
+    origin, goal = linkage_of(source, "source"), linkage_of(target, "target")
     motion = origin.motion(state.t, state.q, state.v, source.params)
     # The target may list its bodies in another order, or fewer of them.
     order = jnp.array([0, *(1 + origin.bodies.index(name) for name in goal.bodies)])
@@ -51,6 +62,4 @@ def convert(state: State, source: System, target: System) -> State:
             # which gears, springs and drivers may read.
             turns = jnp.round((state.q[source.coordinates.index(name)] - q[i]) / (2 * jnp.pi))
             q = q.at[i].add(2 * jnp.pi * turns)
-    # Poses that agree need no correction; assembling them removes rounding, and tells of mechanisms that do not
-    # agree.
-    return assemble(target, q, v, t=state.t)
+    return q, v

@@ -215,24 +215,35 @@ def physical_reactions(
     rate = lambda v: jax.jvp(lambda q: displacement(state.t, q), (state.q,), (system.qdot(state.q, v),))[1]
     # Linear in v: the Jacobian is the same at any velocity.
     matrix = jax.jacfwd(rate)(jnp.zeros(system.nv))
-    terms = evaluate(system, state, u=u)
     formulation = formulation_at(None, system, state)
+    values, result, rank, independent, remainder = _in_directions(system, state, matrix, formulation, scheme, u)
+    few = jnp.asarray(scheme == "square") & (rank != len(directions))
+    if throw:
+        announce(result)
+        if is_concrete(independent, remainder, few):
+            _check_directions(bool(independent), float(remainder), int(rank) if few else None)
+    fine = (result == RESULTS.successful) & independent & ~few & (remainder <= contradiction_tol(remainder.dtype))
+    return dict(zip(directions, jnp.where(fine, values, jnp.nan), strict=True))
+
+
+@program
+def _in_directions(
+    system: System,
+    state: State,
+    matrix: Float[Array, "k nv"],
+    formulation: AbstractFormulation,
+    scheme: str,
+    u: Array | None,
+) -> tuple[Array, RESULTS, Array, Array, Array]:
+    """f, the result of the acceleration and its rank, whether the rows B are independent, and what they leave of the reaction."""
+    terms = evaluate(system, state, u=u)
     solution = formulation.acceleration(terms)
     metric = formulation.metric(terms)
     # W in place of M, with (W − M) v̇ added to F, changes neither v̇ nor f.
     regular = dataclasses.replace(terms, mass=metric, force=terms.force + (metric - terms.mass) @ solution.vdot)
     values = _components(regular if scheme == "metric" else terms, matrix, solution.reaction, scheme)
     # Each scheme gives numbers for any directions; whether they are the reaction is a question of its own.
-    independent, remainder = _spanned(terms, matrix, solution.reaction)
-    few = jnp.asarray(scheme == "square") & (solution.rank != len(directions))
-    if throw:
-        announce(solution.result)
-        if is_concrete(independent, remainder, few):
-            _check_directions(bool(independent), float(remainder), int(solution.rank) if few else None)
-    fine = (
-        (solution.result == RESULTS.successful) & independent & ~few & (remainder <= contradiction_tol(remainder.dtype))
-    )
-    return dict(zip(directions, jnp.where(fine, values, jnp.nan), strict=True))
+    return values, solution.result, solution.rank, *_spanned(terms, matrix, solution.reaction)
 
 
 def _components(
