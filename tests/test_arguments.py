@@ -92,6 +92,7 @@ def test_rules_follow_the_annotations():
         ({"a": True}, TypeError, "`a` must be a positive number, but is True"),
         ({"a": -1.0}, ValueError, "`a` must be a positive number, but is -1.0"),
         ({"a": jnp.nan}, ValueError, "`a` must be a positive number, but is nan"),
+        ({"a": jnp.inf}, ValueError, "`a` must be a positive number, but is inf"),
         (
             {"a": 1, "names": "wrist"},
             TypeError,
@@ -104,6 +105,9 @@ def test_rules_follow_the_annotations():
     ):
         with pytest.raises(error, match=match):
             door(**arguments)
+    for gains in ({"stiffness": np.inf, "damping": 1.0}, {"stiffness": 1.0, "damping": [1.0, np.inf]}):
+        with pytest.raises(ValueError, match="` must be a number or an array of finite numbers, none of them negative"):
+            jm.control.PD("wrist", **gains)
     with pytest.raises(
         TypeError, match="`rest` must be a System, but is a planar Mechanism; its method `build` gives a System"
     ):

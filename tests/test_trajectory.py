@@ -117,6 +117,12 @@ def test_a_plan_begins_from_the_one_before():
     again = planned(guess=plan.shifted(0))
     assert again.iterations == 0 and np.array_equal(again.u, plan.u)
     assert np.array_equal(plan.shifted(2).u[:-2], plan.u[2:]) and np.all(plan.shifted(2).u[-2:] == plan.u[-1])
+    # It has no derivative, by its start or by what it begins with, and is no function of what is held.
+    first = lambda q, hold=lambda x: x: planned(start=hold(dataclasses.replace(start, q=q))).u[0, 0] + q[0]
+    assert float(jax.grad(first)(start.q, jax.lax.stop_gradient)[0]) == 1.0
+    for slope in (lambda: jax.grad(first)(start.q), lambda: jax.jacfwd(lambda u: planned(guess=u).cost)(plan.u)):
+        with pytest.raises(TypeError, match="answer of `trajectory` has no derivative: give it"):
+            slope()
 
 
 def test_what_ends_a_search_is_told():

@@ -261,6 +261,7 @@ def told_by(**changes):
         failures={"near": jnp.array(0), "far": jnp.array(3)},
         halved=jnp.array([0, 1, 2]),
         result=jm.RESULTS.search_unfinished,
+        at_bound=("control.k",),
     )
     return str(fit.Tuned(**given | changes)).splitlines()
 
@@ -271,12 +272,14 @@ def test_what_was_tuned_prints_in_a_few_lines():
     assert told_by() == [
         "Cost 0.25, 1.5 at the start, after 2 steps",
         *result,
-        "control.k: 2.5, from 2.0",
+        "parameter        value      start",
+        "control.k        2.5        2      at its bound",
+        "control.network  9 numbers",
         "Trials that failed and were shortened: 'far in 3'.",
     ]
     check = SearchCheck((), (), None)
     well = told_by(result=jm.RESULTS.successful, failures={"near": jnp.array(0)}, check=check)
-    assert well[1:] == ["control.k: 2.5, from 2.0", *str(check).splitlines()]
+    assert well[4:] == str(check).splitlines()
     still = told_by(result=jm.RESULTS.successful, history=jnp.array([1.5]))
     assert still[1] == "The start is a minimum, or nothing that is looked for changes the objective."
 
@@ -318,6 +321,7 @@ def test_bounds_hold():
     tight = [Parameter("control.k", min_value=0.0, max_value=2.1), GAINS[1]]
     found = fit.tune(CART, tight, scenarios(FEEDBACK), miss, steps=20, optimiser=optax.adam(0.05))
     assert float(found.estimates["control.k"]) == pytest.approx(2.1)
+    assert found.at_bound == ("control.k",) and list(found.estimates) == ["control.k", "control.d"]
 
 
 @jax.custom_vjp

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..foundations import AllNonNegative, contract, program
+from ..foundations import Limits, contract, program
 from ..linalg import (
     ConstrainedFactor,
     cutoff,
@@ -98,7 +98,7 @@ class Drive(eqx.Module):
 
 
 @contract
-def drive(plant: Plant, limits: AllNonNegative | None = None) -> Drive:
+def drive(plant: Plant, limits: Limits | None = None) -> Drive:
     """How the inputs move the mechanism.
 
     At a pose where rows are degenerate D spans null([C; ZᵀK]), as motions do.
@@ -128,7 +128,7 @@ def drive(plant: Plant, limits: AllNonNegative | None = None) -> Drive:
     )
 
 
-def input_limits(plant: Plant, limits: AllNonNegative | None) -> Float[Array, " nu"]:
+def input_limits(plant: Plant, limits: Limits | None) -> Float[Array, " nu"]:
     """W^(1/2), of whatever was given.
 
     Raises:
@@ -166,7 +166,7 @@ def free_directions(plant: Plant) -> Float[Array, "nv nv"]:
 @contract
 @program
 def split_input(
-    plant: Plant, u: Float[Array, " nu"], limits: AllNonNegative | None = None
+    plant: Plant, u: Float[Array, " nu"], limits: Limits | None = None
 ) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
     """The potent and the impotent part of an input: one moves, the other changes reactions only.
 

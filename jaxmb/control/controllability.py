@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation
-from ..foundations import AllNonNegative, FunctionOfState, TextInNotebooks, contract, counted, expect_concrete, program
+from ..foundations import FunctionOfState, Limits, TextInNotebooks, contract, counted, expect_concrete, program
 from ..linalg import metric_root
 from ..system import State, System
 from .affine import drive
@@ -113,7 +113,7 @@ def controllability(
     system: System,
     state: State,
     *,
-    limits: AllNonNegative | None = None,
+    limits: Limits | None = None,
     output: AbstractOutput | str | Sequence[AbstractOutput | str | FunctionOfState] | FunctionOfState | None = None,
     formulation: AbstractFormulation | None = None,
 ) -> Controllability:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation
-from ..foundations import AllNonNegative, FunctionOfState, TextInNotebooks, contract, counted, listing, program
+from ..foundations import FunctionOfState, Limits, TextInNotebooks, contract, counted, listing, program
 from ..linalg import metric_root
 from ..reaction import analyse_reactions
 from ..system import State, System
@@ -94,7 +94,7 @@ def analyse_forces(
     forces: AbstractForces,
     *,
     output: AbstractOutput | str | Sequence[AbstractOutput | str | FunctionOfState] | FunctionOfState | None = None,
-    limits: AllNonNegative | None = None,
+    limits: Limits | None = None,
     formulation: AbstractFormulation | None = None,
 ) -> ForceReport:
     """Whether forces y = S λ of constraints are determined, and can be commanded beside a motion, at one pose.

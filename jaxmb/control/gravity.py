@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import AllNonNegative, contract, default_float
+from ..foundations import Limits, contract, default_float
 from ..system import System, joint_names
 from .controller import AbstractController
 from .instant import Instant
@@ -36,7 +36,7 @@ class GravityCompensation(AbstractController):
     def __init__(
         self,
         joints: str | Sequence[str] | None = None,
-        limits: AllNonNegative | None = None,
+        limits: Limits | None = None,
         model: System | None = None,
     ):
         self.joints = joint_names(joints)

@@ -6,7 +6,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from ..foundations import (
-    AllNonNegative,
+    Limits,
     NonNegative,
     TextInNotebooks,
     contract,
@@ -79,7 +79,7 @@ def chart(
     plant: Plant,
     rows: OutputRows,
     w: Float[Array, " k"],
-    limits: AllNonNegative | None = None,
+    limits: Limits | None = None,
     damping: Array | float | None = None,
 ) -> Chart:
     """What a demanded θ̈, or ω̇, means for the motion: s = (J Dᵀ)⁺ (w + Γ − J v̇₀); arguments as of `motion_law`."""
@@ -119,7 +119,7 @@ def motion_law(
     rows: OutputRows,
     w: Float[Array, " k"],
     *,
-    limits: AllNonNegative | None = None,
+    limits: Limits | None = None,
     preferred: Float[Array, " nu"] | None = None,
     damping: NonNegative | None = None,
 ) -> Command:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import AllNonNegative, FunctionOfState, as_function, contract, function_of, program
+from ..foundations import FunctionOfState, Limits, as_function, contract, function_of, program
 from ..linalg import invert, solve_square
 from ..system import Holonomic, Pfaffian, System
 from .affine import drive
@@ -62,7 +62,7 @@ class Effort(eqx.Module):
 
 @contract
 @program
-def inverse_dynamics(plant: Plant, vdot: Float[Array, " nv"], limits: AllNonNegative | None = None) -> Effort:
+def inverse_dynamics(plant: Plant, vdot: Float[Array, " nv"], limits: Limits | None = None) -> Effort:
     """The inputs for a known motion, u = W^(1/2) (D B W^(1/2))⁺ D (M v̇ − F).
 
     Args:

@@ -9,8 +9,8 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..foundations import (
-    AllNonNegative,
     FunctionOfState,
+    Limits,
     NonNegative,
     TextInNotebooks,
     as_function,
@@ -212,7 +212,7 @@ def hybrid_law(
     forces: AbstractForces,
     y: Float[Array, " j"],
     *,
-    limits: AllNonNegative | None = None,
+    limits: Limits | None = None,
     preferred: Float[Array, " nu"] | None = None,
     damping: NonNegative | None = None,
 ) -> HybridCommand:

@@ -13,6 +13,7 @@ from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import (
     AllNonNegative,
     FunctionOfState,
+    Limits,
     NoNaN,
     NonNegative,
     Vector,
@@ -90,7 +91,7 @@ class Track(AbstractController):
         integral: AllNonNegative | None = None,
         *,
         joints: str | Sequence[str] | None = None,
-        limits: AllNonNegative | None = None,
+        limits: Limits | None = None,
         preferred: NoNaN | None = None,
         regularisation: NonNegative | None = None,
         model: System | None = None,

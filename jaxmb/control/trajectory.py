@@ -110,7 +110,8 @@ def trajectory(
     x holds all coordinates and velocities. A step ends on the constraints, and so do the columns of A and B lie in their tangents: no basis of these
     is needed, quaternions are coordinates like others, and rows that are redundant change nothing.
 
-    Nothing is raised where a step fails, see `Trajectory.result`. The answer has no derivative.
+    Nothing is raised where a step fails, see `Trajectory.result`. The answer has no derivative: differentiate steps with its inputs, and
+    give this `jax.lax.stop_gradient` of what depends on the variable.
 
     Args:
         step: made by `jaxmb.stepper` without `control`.
@@ -129,6 +130,7 @@ def trajectory(
         A `Trajectory`.
 
     Raises:
+        TypeError: where the answer is differentiated.
         ValueError: for arguments that do not fit.
 
     Example:

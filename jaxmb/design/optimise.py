@@ -6,7 +6,6 @@ from typing import cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from ..fit import Parameter, Progress
@@ -15,6 +14,7 @@ from ..fit.parameter import Unknowns
 from ..fit.progress import reporting
 from ..fit.target import Setup
 from ..foundations import RESULTS, Count, Key, NonZero, Numbers, Positive, contract, counted
+from ..linalg import at_bounds
 from ..mechanism import AbstractMechanism
 from ..system import State
 from .cycle import Cycle
@@ -127,11 +127,9 @@ def _result(state: DesignSearch, problem: DesignProblem) -> RESULTS:
 
 
 def _at_bound(problem: DesignProblem, state: DesignSearch) -> tuple[str, ...]:
-    """Names of the variables that a bound holds."""
+    """The variables that a bound holds."""
     y, slope = state.searches.y[0], state.searches.r[0] @ state.searches.jacobian[0]
-    at = ((y <= problem.low) & (slope > 0)) | ((y >= problem.high) & (slope < 0))
-    labels = np.array(problem.unknowns.labels)[np.asarray(at)]
-    return tuple(dict.fromkeys(label.partition("[")[0] for label in labels.tolist()))
+    return problem.unknowns.picked(at_bounds(y, slope, problem.low, problem.high))
 
 
 def _obstacles(cycle: Cycle, state: DesignSearch) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from ..foundations import (
     Numbers,
     Positive,
     TextInNotebooks,
+    aligned,
     contract,
     default_float,
     listing,
@@ -24,7 +25,7 @@ from ..foundations import (
 from ..mechanism import AbstractMechanism
 from .goal import Goal
 from .optimise import optimise
-from .report import CLOSE, Design, aligned
+from .report import CLOSE, Design
 
 
 class ParetoFront(TextInNotebooks, eqx.Module):
@@ -61,7 +62,7 @@ class ParetoFront(TextInNotebooks, eqx.Module):
             note = "dominated" if dominated else "" if converged else "not converged"
             rows.append((*(f"{float(x):.4g}" for x in numbers), note))
         return "\n".join(
-            [f"Costs of '{self.names[0]}' and '{self.names[1]}' by the weight of the latter", *aligned(rows)]
+            [f"Costs of '{self.names[0]}' and '{self.names[1]}' by the weight of the latter", *aligned(rows, "  ")]
         )
 
 

@@ -2,10 +2,10 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import RESULTS, TextInNotebooks, counted
+from ..fit.parameter import values_table
+from ..foundations import RESULTS, TextInNotebooks, aligned, counted
 from ..mechanism import AbstractMechanism
 from .goal import Goal
 from .problem import Outcome
@@ -28,7 +28,7 @@ class Design(TextInNotebooks, eqx.Module):
         cost: ½ Σ (weight (value − target))².
         first_cost: that of the nominal values.
         obstacles: by a sentence for each, what held steps back.
-        at_bound: names of the dimensions that a bound holds.
+        at_bound: the dimensions that a bound holds, of arrays as "name[0]".
         starts: how many starts there were, and how many of them go through the cycle.
         reached: the costs that searches from the best starts have reached.
         iterations: evaluations that were made.
@@ -63,18 +63,9 @@ class Design(TextInNotebooks, eqx.Module):
         count, turning = self.starts
         if count > 1:
             lines.append(f"Of {count} starts {turning} go through the cycle; the others were dropped.")
-        lines += aligned([("variable", "value", "start", ""), *self._variables()])
-        lines += aligned([("goal", "after", "before", ""), *self._goals()])
+        lines += values_table("variable", self.values, self.nominal, self.at_bound, "  ")
+        lines += aligned([("goal", "after", "before", ""), *self._goals()], "  ")
         return "\n".join([*lines, *self.obstacles])
-
-    def _variables(self) -> list[tuple[str, ...]]:
-        rows = []
-        for name, value in self.values.items():
-            note = "at its bound" if name in self.at_bound else ""
-            for i in np.ndindex(value.shape):
-                label = f"{name}[{', '.join(map(str, i))}]" if i else name
-                rows.append((label, f"{float(value[i]):.6g}", f"{float(self.nominal[name][i]):.6g}", note))
-        return rows
 
     def _goals(self) -> list[tuple[str, ...]]:
         rows = []
@@ -94,11 +85,3 @@ class Design(TextInNotebooks, eqx.Module):
                         (goal.name, f"{float(end(after)):.6g}", f"{float(end(before)):.6g}", f"{word}, {note}{at}")
                     )
         return rows
-
-
-def aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    """Lines of a table whose columns stand below each other."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]

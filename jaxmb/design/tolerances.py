@@ -11,14 +11,13 @@ from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..fit import Parameter
-from ..foundations import Count, Key, NonZero, Numbers, TextInNotebooks, contract, lasting
+from ..foundations import Count, Key, NonZero, Numbers, TextInNotebooks, aligned, contract, lasting
 from ..linalg import solve_spd
 from ..mechanism import AbstractMechanism
 from ..system import Names, State, constraint_jacobian, position_residual
 from .cycle import Cycle
 from .goal import Goal
 from .problem import DesignProblem, Outputs, prepare
-from .report import aligned
 from .search import by_groups
 
 # A tolerance is three standard deviations of a dimension, as manufacturers state process capability; so are the deviations of goals.
@@ -96,7 +95,7 @@ class Tolerances(TextInNotebooks, eqx.Module):
             rows.append(
                 ("within limits", "", *(f"{100 * self.within[g]:.4g} %" if g in self.within else "" for g in goals))
             )
-        lines = ["Largest changes of goals over the cycle, by the tolerance of each variable", *aligned(rows)]
+        lines = ["Largest changes of goals over the cycle, by the tolerance of each variable", *aligned(rows, "  ")]
         if self.failing:
             lines.append(f"  {self.failing} of {len(self.gaps)} samples do not go through the cycle")
         return "\n".join([*lines, *self._closure_lines()])
@@ -109,7 +108,7 @@ class Tolerances(TextInNotebooks, eqx.Module):
         rows = [("variable", *opening)]
         for i, label in enumerate(self.labels):
             rows.append((label, *(f"{x[i]:.3g}" if x[i] > 0 else "closes" for x in opening.values())))
-        return ["Rows of constraints that stay open, in m or rad", *aligned(rows)]
+        return ["Rows of constraints that stay open, in m or rad", *aligned(rows, "  ")]
 
 
 @contract

@@ -12,9 +12,10 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..foundations import RESULTS
+from ..linalg import at_bounds
 from .checkpoint import Checkpoint
 from .progress import Report
-from .quasi_newton import Iterate, Memory, at_bounds, line_search
+from .quasi_newton import Iterate, Memory, line_search
 
 # How often a step after which a run fails is halved: to a thousandth, where another gradient would be better than a shorter step.
 HALVINGS = 10
@@ -35,7 +36,7 @@ class Descent(eqx.Module):
         y: the unknowns (N,).
         gradient: there.
         memory: of the transformation.
-        best, cost: the unknowns with the least cost so far, and that.
+        best, cost, slope: the unknowns with the least cost so far, that, and its gradient there.
         each: the cost of each run at `best`.
         failures: how often each run failed.
         results: what the runs report at `best`.
@@ -50,6 +51,7 @@ class Descent(eqx.Module):
     memory: PyTree
     best: Float[Array, " N"]
     cost: Float[Array, ""]
+    slope: Float[Array, " N"]
     each: Float[Array, " runs"]
     failures: Int[Array, " runs"]
     results: RESULTS
@@ -81,6 +83,7 @@ def descend(
         memory=Memory.of(y) if transformation is None else transformation.init(y),
         best=y,
         cost=cost,
+        slope=gradient,
         each=each,
         failures=_failed(each),
         results=results,
@@ -155,6 +158,7 @@ def _quasi_newton_step(objective: Objective, current: Descent, bounds: tuple[Arr
         memory=memory.with_pair(point.y - origin.y, point.gradient - origin.gradient),
         best=jnp.asarray(point.y),
         cost=cost,
+        slope=gradient,
         each=each,
         failures=failures,
         results=results,
@@ -188,7 +192,9 @@ def _gradient_step(
         halved=current.halved.at[current.steps].set(halved),
         steps=current.steps + 1,
     )
-    return dataclasses.replace(after, best=y, cost=cost, each=each, results=results) if cost < current.cost else after
+    if cost < current.cost:
+        return dataclasses.replace(after, best=y, cost=cost, slope=gradient, each=each, results=results)
+    return after
 
 
 def _is_finite(cost: Array, gradient: Array) -> bool:

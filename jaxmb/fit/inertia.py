@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import Positive, contract, listing
+from ..foundations import PositiveOrInfinite, contract, listing
 from ..mechanism import AbstractBody, AbstractMechanism
 from .parameter import Parameter
 
 
 @contract
-def inertia_parameter(model: AbstractMechanism, body: str, *, bound: Positive = np.inf) -> Parameter:
+def inertia_parameter(model: AbstractMechanism, body: str, *, bound: PositiveOrInfinite = np.inf) -> Parameter:
     """Mass, centre of mass and inertia of a body as one parameter, of which every value belongs to a possible body.
 
     Of a body in space θ = (α, d₁, d₂, d₃, s₁₂, s₂₃, s₁₃, t₁, t₂, t₃) with the pseudo-inertia

@@ -1,19 +1,20 @@
 """What is looked for: named numbers with bounds."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..foundations import (
     AllPositive,
     NoNaN,
     TextInNotebooks,
+    aligned,
     as_parameters,
     calling,
     contract,
@@ -23,6 +24,9 @@ from ..foundations import (
     is_concrete,
 )
 from .target import Location, Setup, locate
+
+# Of larger arrays, such as the weights of a network, numbers are not printed.
+PRINTED = 8
 
 
 class Parameter(TextInNotebooks, eqx.Module):
@@ -80,6 +84,27 @@ class Parameter(TextInNotebooks, eqx.Module):
                 )
 
 
+def _entries(name: str, value: Array) -> list[tuple[str, tuple[int, ...]]]:
+    """Labels and indices of the entries of a number or an array."""
+    return [(f"{name}[{', '.join(map(str, i))}]" if i else name, i) for i in np.ndindex(*value.shape)]
+
+
+def values_table(
+    title: str, values: dict[str, Array], nominal: dict[str, Array], at_bound: Collection[str], indent: str = ""
+) -> list[str]:
+    """Lines of a table of values, where their search started, and which of them a bound holds; of large arrays the size alone."""
+    rows = [(title, "value", "start", "")]
+    for name, value in values.items():
+        if value.size > PRINTED:
+            held = sum(label in at_bound for label, _ in _entries(name, value))
+            rows.append((name, f"{value.size} numbers", "", f"{held} at a bound" if held else ""))
+            continue
+        for label, i in _entries(name, value):
+            note = "at its bound" if label in at_bound else ""
+            rows.append((label, f"{float(value[i]):.6g}", f"{float(nominal[name][i]):.6g}", note))
+    return aligned(rows, indent)
+
+
 class Unknowns(eqx.Module):
     """The parameters of a search as one vector, each divided by its scale.
 
@@ -129,11 +154,11 @@ class Unknowns(eqx.Module):
     @property
     def labels(self) -> tuple[str, ...]:
         """Names of the vector's entries."""
-        names = []
-        for name in self.free:
-            shape = self.nominal[name].shape
-            names += [f"{name}[{', '.join(map(str, i))}]" if i else name for i in np.ndindex(*shape)]
-        return tuple(names)
+        return tuple(label for name in self.free for label, _ in _entries(name, self.nominal[name]))
+
+    def picked(self, which: Bool[Array, " n"]) -> tuple[str, ...]:
+        """Names of some of the vector's entries."""
+        return tuple(label for label, is_one in zip(self.labels, np.asarray(which), strict=True) if is_one)
 
     @property
     def start(self) -> Float[Array, " n"]:

@@ -74,11 +74,6 @@ class Iterate(NamedTuple):
         return math.isfinite(self.cost) and bool(np.isfinite(self.gradient).all())
 
 
-def at_bounds(y: np.ndarray, gradient: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Which unknowns are at a bound beyond which the cost would fall."""
-    return ((y <= low) & (gradient > 0)) | ((y >= high) & (gradient < 0))
-
-
 def line_search(
     origin: Iterate, direction: np.ndarray, evaluate: Callable[[np.ndarray], Iterate], low: np.ndarray, high: np.ndarray
 ) -> Iterate | None:

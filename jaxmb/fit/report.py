@@ -10,7 +10,8 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..foundations import RESULTS, TextInNotebooks, listing, over_leading_axes, program
+from ..foundations import RESULTS, TextInNotebooks, aligned, listing, over_leading_axes, program
+from ..linalg import at_bounds
 from ..system import State
 from ..verification import SearchCheck
 from .identifiability import RANK_TOL, ZERO, Identifiability, eliminated
@@ -165,9 +166,7 @@ class Fit(TextInNotebooks, eqx.Module):
         if bool(self.result == RESULTS.search_failed):
             return f"Fit of {int(self.count)} samples: {RESULTS[self.result]}"
         identifiability = self.identifiability
-        rows = self._rows()
-        widths = [max(len(row[i]) for row in rows) for i in range(5)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines = aligned(self._rows())
         how = "converged" if bool(self.result == RESULTS.successful) else RESULTS[self.result]
         spread = float(jnp.sqrt(2 * self.cost / self.freedom)) if int(self.freedom) > 0 else float("nan")
         head = f"Fit of {int(self.count)} samples: residual {spread:.4g} σ, {int(self.iterations)} iterations, {how}"
@@ -230,8 +229,6 @@ def summarise(prepared: Prepared, y: Array, r: Array, jacobian: Array, **outcome
     """The fit with the unknowns y, the residuals and their Jacobian there, and what the search tells."""
     problem = prepared.problem
     unknowns, full = problem.runs.unknowns, y * problem.scale
-    slope = r @ jacobian
-    at_bound = ((y <= problem.low) & (slope > 0)) | ((y >= problem.high) & (slope < 0))
     first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, problem.groups[0])
     setup = problem.runs.setup(first, full[: problem.count])
     count = sum((jnp.sum(w > 0) for group in problem.groups for w in group.weights), start=jnp.zeros((), int))
@@ -251,7 +248,7 @@ def summarise(prepared: Prepared, y: Array, r: Array, jacobian: Array, **outcome
         parameters=problem.count,
         count=count,
         freedom=count + gaps - problem.size,
-        at_bound=at_bound,
+        at_bound=at_bounds(y, r @ jacobian, problem.low, problem.high),
         **outcome,
     )
 

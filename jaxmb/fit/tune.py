@@ -25,13 +25,14 @@ from ..foundations import (
     lasting,
     listing,
 )
+from ..linalg import at_bounds
 from ..verification import SearchCheck
 from .checkpoint import Checkpoint
 from .descent import Descent, descend
 from .evidence import evidence
 from .experiment import Experiment, listed
 from .identify import FORWARD_LIMIT
-from .parameter import Parameter
+from .parameter import Parameter, values_table
 from .prepare import Prepared, prepare
 from .problem import Problem, concatenated, nominal_start
 from .progress import Progress, reporting
@@ -53,6 +54,7 @@ class Tuned(TextInNotebooks, eqx.Module):
         failures: by name, in how many trials an experiment failed, which made their steps shorter.
         halved: how often each step was halved for that reason (steps,).
         result: how the search ended, see `jaxmb.RESULTS`: `search_unfinished` if all steps are made and the slope is not small yet.
+        at_bound: what a bound holds, of arrays as "name[0]".
         check: the evidence for the runs and the gradient, where it was asked for.
     """
 
@@ -65,6 +67,7 @@ class Tuned(TextInNotebooks, eqx.Module):
     failures: dict[str, Int[Array, ""]]
     halved: Int[Array, " steps"]
     result: RESULTS
+    at_bound: tuple[str, ...] = eqx.field(static=True, default=())
     check: SearchCheck | None = eqx.field(static=True, default=None)
 
     @property
@@ -84,9 +87,7 @@ class Tuned(TextInNotebooks, eqx.Module):
             lines.append(RESULTS[self.result])
         elif count == 0:
             lines.append("The start is a minimum, or nothing that is looked for changes the objective.")
-        for name, value in self.estimates.items():
-            if value.size <= 8:
-                lines.append(f"{name}: {jax.device_get(value)}, from {jax.device_get(self.nominal[name])}")
+        lines += values_table("parameter", self.estimates, self.nominal, self.at_bound)
         failed = [f"{name} in {int(n)}" for name, n in self.failures.items() if int(n)]
         if failed:
             lines.append(f"Trials that failed and were shortened: {listing(failed)}.")
@@ -180,10 +181,13 @@ def tune(
 
 def _result(prepared: Prepared, descent: Descent) -> Tuned:
     problem, unknowns = prepared.problem, prepared.problem.runs.unknowns
+    values = unknowns.values(descent.best)
     order = [prepared.experiments[i] for members in prepared.members for i in members]
     first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, problem.groups[0])
     return Tuned(
-        estimates=unknowns.values(descent.best),
+        estimates={
+            name: values[name] for name in unknowns.names
+        },  # the order of the arguments, which pytrees do not keep
         nominal=unknowns.nominal,
         setup=problem.runs.setup(first, descent.best),
         cost=descent.cost,
@@ -192,6 +196,7 @@ def _result(prepared: Prepared, descent: Descent) -> Tuned:
         failures=dict(zip(order, descent.failures, strict=True)),
         halved=descent.halved,
         result=descent.result,
+        at_bound=unknowns.picked(at_bounds(descent.best, descent.slope, problem.low, problem.high)),
     )
 
 

@@ -10,6 +10,7 @@ from .arrays import strong as strong
 from .blank import Blank as Blank
 from .blank import shapes_of as shapes_of
 from .both_ways import both_ways as both_ways
+from .check import aligned as aligned
 from .check import all_hold as all_hold
 from .check import arrays_of as arrays_of
 from .check import Check as Check
@@ -37,11 +38,13 @@ from .contract import Indices as Indices
 from .contract import Key as Key
 from .contract import Matrix as Matrix
 from .contract import NoNaN as NoNaN
+from .contract import Limits as Limits
 from .contract import NonNegative as NonNegative
 from .contract import NonZero as NonZero
 from .contract import Number as Number
 from .contract import Numbers as Numbers
 from .contract import Positive as Positive
+from .contract import PositiveOrInfinite as PositiveOrInfinite
 from .contract import Share as Share
 from .contract import function_of as function_of
 from .contract import refusal as refusal

@@ -137,6 +137,14 @@ def counted(count: int, one: str, many: str | None = None) -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
+def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
+    """Lines of a table whose columns stand below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
 def table(title: str, rows: Mapping[str, Iterable[str]]) -> str:
     """A title and a row for each label that has any words, of three lines at most."""
     lines = [title]

@@ -137,10 +137,11 @@ def _is_key(value: object) -> bool:
     return bool(jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)) or value.dtype == np.uint32
 
 
-# NaN fails every comparison, and so each of these but the ones that say so.
+# NaN fails every comparison, and so each of these but the ones that say so; infinity is none of these numbers where it is no limit.
 Number = Annotated[Any, _range("a number", lambda x: ~np.isnan(x))]
-Positive = Annotated[Any, _range("a positive number", lambda x: x > 0)]
-NonNegative = Annotated[Any, _range("a number that is not negative", lambda x: x >= 0)]
+Positive = Annotated[Any, _range("a positive number", lambda x: (x > 0) & np.isfinite(x))]
+PositiveOrInfinite = Annotated[Any, _range("a positive number or infinity", lambda x: x > 0)]
+NonNegative = Annotated[Any, _range("a number that is not negative", lambda x: (x >= 0) & np.isfinite(x))]
 NonZero = Annotated[Any, _range("a number other than zero", lambda x: (x != 0) & ~np.isnan(x))]
 Fraction = Annotated[Any, _range("a number from 0 to 1", lambda x: (x >= 0) & (x <= 1))]
 Share = Annotated[Any, _range("a number from 0 to less than 1", lambda x: (x >= 0) & (x < 1))]
@@ -150,7 +151,10 @@ Vector = Annotated[Any, _all("finite numbers, (n,)", np.isfinite, (0, 1))]
 Matrix = Annotated[Any, _all("a matrix of finite numbers", np.isfinite, (2,))]
 NoNaN = Annotated[Any, _all("a number or an array of numbers, none of them NaN", lambda x: ~np.isnan(x))]
 AllPositive = Annotated[Any, _all("positive, a number or an array of numbers", lambda x: x > 0)]
-AllNonNegative = Annotated[Any, _all("a number or an array of numbers, none of them negative", lambda x: x >= 0)]
+AllNonNegative = Annotated[
+    Any, _all("a number or an array of finite numbers, none of them negative", lambda x: (x >= 0) & np.isfinite(x))
+]
+Limits = Annotated[Any, _all("a number or an array of numbers, none of them negative", lambda x: x >= 0)]
 Indices = Annotated[Any, Rule("an integer, or an array of integers", _are_indices)]
 Key = Annotated[Any, Rule("a key of `jax.random`", _is_key)]
 Count = Annotated[Any, _range("a positive integer", lambda x: x > 0, _is_index)]

@@ -5,6 +5,7 @@ and, on some CPU builds of JAX, do not return. Derivatives are those of the line
 factorisation, so that they are exact wherever the rank is locally constant.
 """
 
+from .bounded import at_bounds as at_bounds
 from .bounded import bounded_minimum as bounded_minimum
 from .bounded import bounded_round as bounded_round
 from .constrained import ConstrainedFactor as ConstrainedFactor

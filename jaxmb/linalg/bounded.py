@@ -1,5 +1,7 @@
 """Quadratic functions of a few unknowns, least within bounds."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -27,8 +29,8 @@ def bounded_round(
 
     For dᵀA d/2 + dᵀb with A positive definite. What is not `live` stays.
     """
-    fixed = bound_by(matrix, slope, low, high, d) | ~jnp.asarray(live)
     rest = slope + matrix @ d
+    fixed = at_bounds(d, rest, low, high) | ~jnp.asarray(live)
     # Unit rows and columns for what a bound holds: the matrix keeps its shape, and stays positive definite.
     both = ~fixed[:, None] & ~fixed
     newton = solve_spd(jnp.where(both, matrix, np.eye(d.shape[0])), jnp.where(fixed, 0.0, -rest))
@@ -41,16 +43,9 @@ def bounded_round(
     return trials[jnp.argmin(moves @ rest + 0.5 * jnp.sum(moves * (moves @ matrix), axis=1))]
 
 
-def bound_by(
-    matrix: Float[Array, "n n"],
-    slope: Float[Array, " n"],
-    low: Float[Array, "*n"] | float,
-    high: Float[Array, "*n"] | float,
-    d: Float[Array, " n"],
-) -> Bool[Array, " n"]:
-    """Which unknowns are at a bound and would go beyond it."""
-    rest = slope + matrix @ d
-    return ((d <= low) & (rest > 0)) | ((d >= high) & (rest < 0))
+def at_bounds(x: Any, slope: Any, low: Any, high: Any) -> Any:
+    """Which unknowns x, of JAX or NumPy, are at a bound beyond which a function of this slope would be less."""
+    return ((x <= low) & (slope > 0)) | ((x >= high) & (slope < 0))
 
 
 def bounded_minimum(
@@ -71,4 +66,4 @@ def bounded_minimum(
 
     zero = jnp.zeros_like(slope)
     _, _, d = lax.while_loop(changed, better, (jnp.zeros((), int), zero, zero))
-    return d, bound_by(matrix, slope, low, high, d)
+    return d, at_bounds(d, slope + matrix @ d, low, high)

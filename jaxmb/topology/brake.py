@@ -4,7 +4,18 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import Check, FunctionOfState, Guard, Number, Positive, Whole, contract, default_float, is_concrete
+from ..foundations import (
+    Check,
+    FunctionOfState,
+    Guard,
+    Number,
+    Positive,
+    PositiveOrInfinite,
+    Whole,
+    contract,
+    default_float,
+    is_concrete,
+)
 from ..system import LockRow, System
 from .change import Change
 from .context import EventContext, rounding
@@ -40,7 +51,7 @@ class Brake(AbstractEvent):
         self,
         what: str | Whole | FunctionOfState,
         sliding: Positive,
-        holding: Positive | None = None,
+        holding: PositiveOrInfinite | None = None,
         *,
         at: Number | None = None,
         when: Guard | None = None,
