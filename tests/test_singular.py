@@ -22,9 +22,14 @@ from slider_crank import height, mass
 from systems import FORMULATIONS, contradictory
 
 import jaxmb as jm
-from jaxmb.simulation import passage
+from jaxmb.kinematics import BESIDE, NEAR, Correction, Rows
+from jaxmb.simulation import judgement, passage
 from jaxmb.simulation.passage import TRIALS, Path, _SignBracket, _Trial
-from jaxmb.simulation.vector_field import VectorField
+from jaxmb.simulation.solver import ConstrainedSolver
+from jaxmb.simulation.stages import Tableau, all_stages
+from jaxmb.simulation.state_vector import StateVector
+from jaxmb.simulation.step_records import StepAttempt, StepStart
+from jaxmb.simulation.vector_field import Sample, VectorField
 
 # Built once: programs are compiled for the functions of a system.
 bricard, nfourbar, slider_crank = map(
@@ -254,7 +259,7 @@ def test_where_a_remainder_changes_its_sign_is_found_in_few_trials():
 def _passing():
     """A vector field of two rows in the plane, and a step."""
     system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("both", lambda t, q, p: q)])
-    scale = jm.as_state(system, jnp.zeros(2), length=1.0).scale
+    scale = dataclasses.replace(jm.as_state(system, jnp.zeros(2), length=1.0).scale, rate=jnp.ones(()))
     method = jm.formulation.GaussProjection()
     field = VectorField(system, method, jm.Projection(), None, scale, consistent=jnp.array(True), choice=None)
     return field, jnp.ones(2, bool), _path([[0.0, 0.0]] * 3, [[0.0, 0.0]] * 3)
@@ -304,6 +309,86 @@ def test_a_pose_is_looked_for_where_a_row_in_use_has_turned_by_more_than_a_right
     assert [x.tolist() for x in found(-0.1, in_use)] == [True, 5.0, True]
     for case in ((0.1, in_use), (-0.1, in_use.at[1].set(False))):
         assert [x.tolist() for x in found(*case)] == [False, 0.0, False]
+
+
+def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
+    """The estimate of the error stays, is infinite, or zero where no shorter step would help."""
+    field, in_use, _ = _passing()
+    monkeypatch.setattr(judgement, "_start_directions", lambda *_: jnp.eye(2))
+    no, y = jnp.array(False), StateVector.of(*jnp.zeros((2, 2)), jnp.zeros(()))
+    sound, end = Rows.independent(in_use, float), Correction.none(y.q, y.v, in_use, jnp.eye(2))
+    before = ConstrainedSolver(dfx.Tsit5()).init(None, 0.0, 1.0, y, (field, in_use))
+    before = dataclasses.replace(before, rows=sound, basis=jnp.eye(2))
+
+    @jax.jit
+    @jax.vmap
+    def found(case):
+        monkeypatch.setattr(judgement, "distance_missed", lambda *_: (case["jump"], case["miss"], case["unknown"]))
+        own = dataclasses.replace(field, consistent=case["consistent"])
+        latest = dataclasses.replace(before, highest_rank=jnp.where(case["first"], 0, 2))
+        start = StepStart(own, jnp.ones(()), case["end"], y, latest, no)
+        rows = dataclasses.replace(
+            sound,
+            indeterminate=in_use & case["indeterminate"],
+            unfit=case["unfit"],
+            contradiction=jnp.ones(2) * case["contradictory"],
+        )
+        off = dataclasses.replace(end, position=jnp.ones(2) * case["off"])
+        slopes = y.like(jnp.where(case["undefined"], jnp.nan, y.packed)), y
+        attempt = StepAttempt(y, y.like(y.packed + 1), None, None, None, y, off, no, end.basis, slopes)
+        judged = judgement.judge(start, rows, attempt)
+        return judged.accept, judged.error.packed[0]
+
+    usual = dict.fromkeys(("jump", "unknown", "first", "indeterminate", "unfit", "contradictory", "undefined"), False)
+    usual |= {"consistent": True, "miss": 1.0, "end": 2.0, "off": 0.0}
+    shorter, over = (False, np.inf), (False, 0.0)
+    cases = {
+        (): (True, 1.0),
+        (("off", 1e-3),): shorter,
+        (("jump", True),): shorter,
+        (("jump", True), ("miss", 1e-9)): over,  # branches that come so close no step is short enough to tell apart
+        (("jump", True), ("miss", 1e-9), ("unknown", True)): shorter,
+        (("off", 1e-3), ("miss", 0.0)): shorter,
+        (("off", 1e-3), ("end", 1 + 2e-15)): over,
+        (("off", 1e-3), ("undefined", True)): over,
+        (("consistent", False),): over,
+        (("indeterminate", True),): over,
+        (("unfit", True),): over,
+        (("contradictory", True),): (True, 1.0),
+        (("contradictory", True), ("first", True)): over,
+    }
+    each = [usual | dict(case) for case in cases]
+    accept, error = found({name: jnp.asarray([case[name] for case in each]) for name in usual})
+    assert list(zip(accept.tolist(), error.tolist(), strict=True)) == list(cases.values())
+
+
+def test_stages_of_a_step_that_comes_near_to_a_pose_are_made_once_more_from_further_away():
+    """And only those: by a vector field whose rate is the limit, near where the state is closer to zero than that. A slope that is known is that of no stage."""
+
+    class Looked(VectorField):
+        def evaluate(self, t, y, in_use, ends, limit):
+            _, terms, factor = self.evaluate_regular(t, y, in_use)
+            near, end = y.packed[0] < limit, Correction.none(y.q, y.v, in_use, factor.basis)
+            return Sample(y.like(limit + 0 * y.packed), terms, factor, near, jnp.where(near, t + 1, 0), end)
+
+    field, in_use, _ = _passing()
+    look = Looked(**{f.name: getattr(field, f.name) for f in dataclasses.fields(field)})
+    alone = jm.System(2, mass=lambda t, q, p: jnp.eye(2))
+    free = dataclasses.replace(look, system=alone, scale=jm.as_state(alone, jnp.zeros(2)).scale)
+    at = lambda x: StateVector(jnp.full(5, x), 2, 2)
+
+    def made(x, known, field=look, in_use=in_use):
+        times, first = (jnp.zeros(()), jnp.ones(())), (at(7.0), jnp.array(known))
+        stages = all_stages(field, Tableau.of(dfx.Bosh3(), float), *times, at(x), in_use, first)
+        return stages.slopes.packed[:, 0].tolist(), stages.near.tolist(), (stages.tau > 0).tolist()
+
+    for x in (1.0, NEAR + 1e-3):
+        assert made(x, False) == ([NEAR] * 4, [False] * 4, [False] * 4)
+    for known in (False, True):
+        near = [not known, True, True, True]
+        assert made(-9.0, known) == ([7.0 if known else BESIDE] + [BESIDE] * 3, near, near)
+    for field, used in ((free, in_use[:0]), (dataclasses.replace(look, smooth=True), in_use)):
+        assert made(-1.0, False, field, used)[0] == [NEAR] * 4
 
 
 def _where_two_curves_cross(x, **options):
