@@ -238,9 +238,14 @@ def _path(first, last):
 def test_a_path_between_two_states_is_the_polynomial_of_their_values_and_slopes(k):
     """Any cubic is known by its values and slopes at both ends, any quintic by those and its second derivatives."""
     curve = np.polynomial.Polynomial(np.random.default_rng(k).normal(size=2 * k))
-    first, last = ([[curve.deriv(j)(x)] for j in range(k)] for x in (0.0, 1.0))
+    q, v, vdot = (jnp.array([[curve.deriv(j)(t), 0.0] for t in (2.0, 5.0)]) for j in range(3))
+    ends, rates = (StateVector.of(*pair, jnp.zeros(2)) for pair in ((q, v), (v, vdot)))
+    first_and_last = lambda both: tuple(both.like(x) for x in both.packed)
+    path = Path.of(
+        _passing()[0].system, *jnp.array([2.0, 5.0]), first_and_last(ends), first_and_last(rates) if k == 3 else None
+    )
     for x in (0.0, 0.3, 1.0):
-        np.testing.assert_allclose(_path(first, last).at(jnp.asarray(x)), [curve(x)], rtol=1e-12)
+        np.testing.assert_allclose(path.at(jnp.asarray(x))[0], curve(2 + 3 * x), rtol=1e-11)
 
 
 def test_where_a_remainder_changes_its_sign_is_found_in_few_trials():
@@ -257,8 +262,9 @@ def test_where_a_remainder_changes_its_sign_is_found_in_few_trials():
 
 
 def _passing():
-    """A vector field of two rows in the plane, and a step."""
-    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("both", lambda t, q, p: q)])
+    """A vector field of two rows in the plane, x and x + y, and a step."""
+    both = jm.Holonomic("both", lambda t, q, p: jnp.cumsum(q))
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[both])
     scale = dataclasses.replace(jm.as_state(system, jnp.zeros(2), length=1.0).scale, rate=jnp.ones(()))
     method = jm.formulation.GaussProjection()
     field = VectorField(system, method, jm.Projection(), None, scale, consistent=jnp.array(True), choice=None)
@@ -266,7 +272,7 @@ def _passing():
 
 
 def test_how_far_branches_miss_each_other_is_found_from_a_step_beside_them(monkeypatch):
-    """φ = δ + a u w + b w²/2 of u along the motion and w across it, s = a u + b w: at w = 0, where φ is δ, whatever w the step is at.
+    """φ = δ + f(u) w + b w²/2 of u along the motion and w across it, s = f + b w, f = a u + c u³: at w = 0, where φ is δ, whatever w the step is at.
 
     They miss each other where the remainder vanishes with s: where most of it lies across the direction the row only turns.
     """
@@ -274,30 +280,35 @@ def test_how_far_branches_miss_each_other_is_found_from_a_step_beside_them(monke
 
     @jax.jit
     @jax.vmap
-    def found(apart, across):
+    def found(apart, across, c):
         def trial(field, in_use, row, path, direction, x, shift):
             u, w = x - start, beside + shift @ direction
-            s, zero = a * u + b * w, jnp.zeros(())
-            phi, length = apart + a * u * w + b * w**2 / 2, jnp.hypot(s, across)
-            return _Trial(x, shift, ahead=s, rate=a * w, length=length, off_manifold=zero, miss=phi, across=direction)
+            f, slope, zero = a * u + c * u**3, a + 3 * c * u**2, jnp.zeros(())
+            s, phi = f + b * w, apart + f * w + b * w**2 / 2
+            length = jnp.hypot(s, across)
+            return _Trial(
+                x, shift, ahead=s, rate=slope * w, length=length, off_manifold=zero, miss=phi, across=direction
+            )
 
         monkeypatch.setattr(passage, "_trial_at", trial)
         return passage._at_sign_change(field, in_use, jnp.array(0), path, jnp.array([0.6, 0.8]))
 
-    apart = jnp.array([0.0, 1e-5, 1e-5])
-    missed, distance, unknown = found(apart, jnp.array([0.0, 0.1, 1.0]))
-    assert (missed.tolist(), unknown.tolist()) == ([False, True, False], [False] * 3)
-    np.testing.assert_allclose(distance, apart, atol=1e-14)
+    apart = jnp.array([0.0, 1e-5, 1e-5, 0.0, 1e-5])
+    missed, distance, unknown = found(apart, jnp.array([0.0, 0.1, 1.0, 0.0, 0.0]), jnp.array([0, 0, 0, -200.0, -200.0]))
+    assert (missed.tolist(), unknown.tolist()) == ([False, True, False, False, True], [False] * 5)
+    np.testing.assert_allclose(distance[:3], apart[:3], atol=1e-14)
+    np.testing.assert_allclose(distance[3:], apart[3:], atol=1e-11)  # what is less counts as zero
 
 
 def test_beside_a_step_all_rows_but_one_are_satisfied():
-    """φ₁ = q₁ is closed, and of φ₂ = q₂ is told how far it is off, with its remainder along a direction."""
+    """φ₁ = x is closed, and of φ₂ = x + y is told how far it is off, with its remainder along a direction, that of y."""
     field, in_use, path = _passing()
     begun, direction = Path(path.t0, path.t1, jnp.full((3, 2), 0.3), path.last, path.rates), jnp.array([0.6, 0.8])
     look = jax.jit(lambda x, shift: passage._trial_at(field, in_use, jnp.array(1), begun, direction, x, shift))
     found, span = look(jnp.zeros(()), jnp.array([0.1, 0.2])), field.scale.span
-    np.testing.assert_allclose([found.miss, found.off_manifold], [0.5 / span[1], 0.5 / span[1]], atol=1e-15)
-    np.testing.assert_allclose([found.ahead, found.length, found.rate], [0.8, 1.0, 0.0], atol=1e-15)
+    size = field.scale.row_by_length[1] / field.scale.reach[1]
+    np.testing.assert_allclose([found.miss, found.off_manifold], [0.5 / span[1], 0.9 / span[1]], atol=1e-15)
+    np.testing.assert_allclose([found.ahead, found.length, found.rate], [0.8 / size, 1 / size, 0.0], atol=1e-15)
 
 
 def test_a_pose_is_looked_for_where_a_row_in_use_has_turned_by_more_than_a_right_angle(monkeypatch):
