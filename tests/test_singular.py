@@ -794,15 +794,20 @@ def test_a_copy_of_a_row_is_superfluous_where_both_vanish():
     start, method = jm.as_state(system, jnp.zeros(4), length=1.0), jm.formulation.GaussProjection()
 
     @jax.jit
-    def sorts(v, consistent):
-        terms = jm.evaluate(system, dataclasses.replace(start, v=v))
+    def sorts(v, consistent, z=0.0):
+        terms = jm.evaluate(system, dataclasses.replace(start, q=jnp.stack([0.0, 0.0, z, 1.5 * z**2]), v=v))
         found = method.decide(terms, terms.nearby, consistent)
         counts = jnp.stack([jnp.sum(x) for x in (found.in_use, found.degenerate, found.indeterminate)])
-        return counts, method.acceleration(terms).vdot
+        there = method.acceleration(terms)
+        return counts, there.vdot, there.uncertainty
 
-    counts, vdot = sorts(jnp.array([0, 0, 2.0, 0]), True)
+    counts, vdot, _ = sorts(jnp.array([0, 0, 2.0, 0]), True)
     assert counts.tolist() == [1, 1, 0]
     np.testing.assert_allclose(vdot, [0, 0, 0, 3 * 2.0**2], atol=1e-12)
+    # Of a velocity that is off the motion beside the pose it is told by how much, relative to it.
+    _, vdot, off = sorts(jnp.array([0, 0, 2.0, 3 * 1e-4 * 2.0 + 1e-6]), True, 1e-4)
+    np.testing.assert_allclose(vdot, [0, 0, -9 * 1e-4 * 2.0**2, 3 * 2.0**2], atol=2e-5)
+    np.testing.assert_allclose(off, 1e-6 / 2, rtol=1e-3)
     assert sorts(jnp.zeros(4), True)[0].tolist() == [1, 0, 1]
     assert sorts(jnp.array([0, 0, 2.0, 0]), False)[0].tolist() == [0, 0, 0]  # a state off the constraints uses no rows
 
