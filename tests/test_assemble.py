@@ -8,6 +8,7 @@ import pytest
 from systems import TELLING, fourbar, make, pendulum, slow_but, states, top
 
 import jaxmb as jm
+from jaxmb.kinematics.search import SOLVED, _descend
 
 
 @pytest.mark.parametrize("name", slow_but(TELLING))
@@ -138,6 +139,13 @@ def test_a_driver_beyond_half_a_turn_drives_the_mechanism_as_it_is_drawn(turns):
     beyond = np.asarray(state.q - start) / (2 * np.pi)
     assert round(float(beyond[0])) == turns + 1  # the guess is −2.08
     assert (np.abs(beyond[1:]) < 0.25).all()
+
+
+def test_a_search_follows_a_bent_valley_to_its_end():
+    """That of Rosenbrock's function, 100 (y − x²)² + (1 − x)², from his start."""
+    rows = lambda q: jnp.stack([10 * (q[1] - q[0] ** 2), 1 - q[0]])
+    end = jax.jit(lambda q: _descend(rows, jnp.add, q, 2))(jnp.array([-1.2, 1.0]))
+    assert float(jnp.abs(rows(end)).max()) < SOLVED
 
 
 def test_rounding_of_velocities_is_no_violation():

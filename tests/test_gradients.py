@@ -1,5 +1,6 @@
 """Gradients through whole motions: forward = reverse = central differences."""
 
+import dataclasses
 import functools
 
 import diffrax as dfx
@@ -12,6 +13,13 @@ import pytest
 from systems import driven_cart, fourbar, pendulum, sleigh, top
 
 import jaxmb as jm
+from jaxmb.simulation.method import Method
+from jaxmb.simulation.phase import Tape
+from jaxmb.simulation.reverse_step import Replay, ReverseStep
+from jaxmb.simulation.solver import ConstrainedSolver
+from jaxmb.simulation.state_vector import StateVector
+from jaxmb.simulation.step_records import Interpolant
+from jaxmb.simulation.vector_field import VectorField
 
 TIGHT = dfx.PIDController(rtol=1e-11, atol=1e-12)
 CASES = {
@@ -255,6 +263,73 @@ def on_a_rod(**more):
         ("x", "y"), mass=lambda t, q, p: p * jnp.eye(2), force=force, params=1.3, constraints=[rod], **more
     )
     return system, jm.assemble(system, [0.6, -0.8], [0.8, 0.6])
+
+
+def swept_back():
+    """The reverse sweep over two steps of a mass on a rod, far from any singular pose, by its parameter, with a state of it."""
+    system, state = on_a_rod()
+    parts = jm.formulation.GaussProjection(), jm.Projection(), None, state.scale, jnp.array(True), None
+    field, y = VectorField(system, *parts), StateVector.of(state.q, state.v, jnp.zeros(()))
+    moves = eqx.tree_at(lambda f: f.system.params, jax.tree.map(lambda _: False, field), True)
+    steps = dfx.ConstantStepSize(), None, None, dfx.NoProgressMeter(), None, None
+    ts = jnp.array([0.0, 1.0, 3.0])
+    tape = Tape(ts[:2], jax.tree.map(lambda x: jnp.stack([x, x]), y), jnp.array(2), ts[1:], y)
+    active, rest = eqx.partition(field, moves)
+    method, in_use = Method(ConstrainedSolver(dfx.Bosh3()), *steps), jnp.ones(1, bool)
+    return active, y, ReverseStep(rest, method, tape, None, in_use, jnp.array(True))
+
+
+def test_saved_states_are_read_off_the_steps_in_which_they_lie_and_the_end_off_the_last():
+    """The cotangents are those of Σ x̄ᵀ y(t)."""
+    _, y, reverse = swept_back()
+    rng = np.random.default_rng(0)
+    random = lambda *shape: y.like(jnp.asarray(rng.normal(size=(*shape, 5))))
+    dense, bars = Interpolant(random(4), random(), random(), random()), random(5)
+    times, indices = (
+        jnp.array([0.2, 0.7, 1.0, 2.2, 2.8]),
+        jnp.array([0, 0, 0, 1]),
+    )  # the last is where an event has ended the run
+
+    @jax.jit
+    def both(k, read):
+        def total(dense, times):
+            at = lambda t: dense.at(reverse.method.solver.interpolation_cls, *reverse.span(k), t).packed
+            return jnp.sum(read[:, None] * bars.packed * jax.vmap(at)(times))
+
+        found = reverse.read(k, dense, times, bars, jnp.zeros(5), indices)
+        return jax.tree.leaves(found), jax.tree.leaves(jax.grad(total, (0, 1))(dense, times))
+
+    for k, read in ((0, [1, 1, 1, 0, 0]), (1, [0, 0, 0, 1, 1])):
+        for found, expected in zip(*both(k, jnp.array(read)), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_stage_and_an_end_are_swept_back_far_from_singular_poses_as_anywhere():
+    """Along any direction both are what forward mode finds: of the vector field, and of the correction."""
+    active, y, reverse = swept_back()
+    reverse = dataclasses.replace(reverse, smooth=True)
+    rng, t, in_use = np.random.default_rng(0), jnp.zeros(()), reverse.in_use
+    dot, bar = (y.like(jnp.asarray(rng.normal(size=5))) for _ in range(2))
+    none = jax.tree.map(jnp.zeros_like, y)
+    unused = Interpolant(none, none, none, none), jnp.zeros(4, bool), jnp.zeros(4)
+    replay = Replay(unused[0], in_use, None, *unused[1:], jnp.array(True))
+    flow = lambda active, y: reverse.field(active).evaluate_regular(t, y, in_use)[0]
+    corrected = lambda active, y: reverse.field(active).correct(t, y, in_use)
+
+    @jax.jit
+    def both(active, y):
+        dots = (active, y), (jax.tree.map(jnp.ones_like, active), dot)
+        (_, flow_dot), (end, end_dot) = (eqx.filter_jvp(fn, *dots) for fn in (flow, corrected))
+
+        def back(ends):
+            bars = bar.where(~ends, none), ends, end, bar.where(ends, none)
+            y_bar, active_bar = reverse.pull(active, replay, t, y, ends, t, *bars)
+            return jnp.vdot(y_bar.packed, dot.packed) + active_bar.system.params
+
+        return bar.packed @ jnp.stack([flow_dot.packed, end_dot.packed]).T, jax.lax.map(back, jnp.array([False, True]))
+
+    forward, back = both(active, y.like(y.packed.at[1].add(1e-6)))
+    np.testing.assert_allclose(back, forward, rtol=1e-9)
 
 
 @pytest.mark.parametrize("made", [falling, pytest.param(on_a_rod, marks=pytest.mark.slow)])

@@ -24,6 +24,7 @@ from systems import SYSTEMS, make
 import jaxmb as jm
 from jaxmb.foundations import Blank
 from jaxmb.lanes import NotScalarError, Program, Shaped, VJPProgram, jvp, unavailable
+from jaxmb.lanes.code import Code
 from jaxmb.lanes.interface import Interface, interface, read
 from jaxmb.lanes.jaxpr import body, is_literal, opened
 from jaxmb.lanes.stored import stored
@@ -1051,6 +1052,17 @@ def test_few_numbers_are_looked_at_to_know_that_all_are_finite():
         bad = jnp.where(jnp.eye(size, dtype=bool), value, 0.5)
         assert np.all(np.isnan(jax.vmap(own)(bad)[0]))
     assert np.all(np.isfinite(own(jnp.full(size, 0.5))[0]))
+
+
+def test_what_is_dropped_is_looked_at_in_the_half_where_it_is_known():
+    """Of x⁰ it is x, and the cotangent, which is multiplied by 0."""
+    (first,), rest = VJPProgram(lambda x: [x ** jnp.array([0.0, 2.0])], shaped(2), moving=(0,), at=1).halves((0,))
+
+    def looked_at(code):
+        nodes = [i for i in code.order if code.graph.operations[i] == "zero_or_nan"]
+        return Code(code.graph, code.leaves, tuple(nodes)).inputs
+
+    assert (looked_at(first.code), looked_at(rest.code)) == ([(0, 0)], [(1, 0)])
 
 
 # Steps

@@ -259,15 +259,26 @@ def test_rows_that_never_change_have_the_sizes_of_what_moves_by_them(unit):
 def test_what_rows_do_not_size_has_the_size_of_how_far_it_gets():
     """Of particles of 1, 1/4 and 9 kg that of 1/4 kg rests: it is as far reaching as the farthest of the others in the metric of M."""
     mass = jnp.diag(jnp.array([1.0, 0.25, 9.0]))
-    force = lambda t, q, v, k: jnp.stack([0.0, 0.0, 18.0 - k * q[2]])
-    system = jm.System(3, mass=lambda t, q, k: mass, force=force, params=0.0)
-    state = jm.as_state(system, [0.0] * 3, [1.0, 0.0, 0.0])
-    for stiffness, reach in (
-        (0.0, [2.0, 24.0, 4.0]),  # |v| τ, F τ²/(2 M) = 4 with τ = 2, and 3 · 4 by √(1/4)
-        (9.0, [2.0, 6.0, 1.0]),  # the force of 9 kg changes within τ = 1/ω = 1; 3 · 1 by √(1/4)
+    force = lambda t, q, v, p: jnp.stack([0.0, 0.0, 18.0 * p["unit"] - p["k"] * q[2]])
+    # A coordinate without a rate at this pose, like the first one of a quaternion at rest, is of size one.
+    rate = lambda q, v, p: jnp.append(v, q[3] * v[0])
+    names = dict(coordinates=4, velocities=["u", "v", "w"])
+    system = jm.System(mass=lambda t, q, p: mass, force=force, rate=rate, params={"k": 0.0, "unit": 1.0}, **names)
+
+    @jax.jit
+    def sized(params):
+        state = jm.as_state(system, jnp.zeros(4), jnp.array([1.0, 0.0, 0.0]) * params["unit"])
+        own = system.with_params(params)
+        scale, by = sizes_of_run(own, state, jnp.array(2.0), Values.of(own, state))
+        return scale.rate, by
+
+    for unit, stiffness, reach in (
+        (1.0, 0.0, [2.0, 24.0, 4.0]),  # |v| τ, F τ²/(2 M) = 4 with τ = 2, and 3 · 4 by √(1/4)
+        (1.0, 9.0, [2.0, 6.0, 1.0]),  # the force of 9 kg changes within τ = 1/ω = 1; 3 · 1 by √(1/4)
+        (1e-9, 9.0, [2.0, 6.0, 1.0]),
     ):
-        system = system.with_params(jnp.array(stiffness))
-        scale, by = sizes_of_run(system, state, jnp.array(2.0), Values.of(system, state))
-        np.testing.assert_allclose(by.q, reach, rtol=1e-14)
+        quickest, by = sized({"k": stiffness, "unit": unit})
+        np.testing.assert_allclose(by.q, [*(unit * np.array(reach)), 1.0], rtol=1e-14)
         # The quickest from rest, √(v̇/ℓ), is faster than v/ℓ and than once in the run.
-        np.testing.assert_allclose([scale.rate, *by.v], np.sqrt(2 / reach[2]) * np.array([1, *reach]), rtol=1e-14)
+        rates = np.sqrt(2 / reach[2]) * np.array([1, *(unit * np.array(reach))])
+        np.testing.assert_allclose([quickest, *by.v], rates, rtol=1e-14)

@@ -22,9 +22,14 @@ from slider_crank import height, mass
 from systems import FORMULATIONS, contradictory
 
 import jaxmb as jm
-from jaxmb.simulation import passage
+from jaxmb.kinematics import BESIDE, NEAR, Correction, Rows
+from jaxmb.simulation import judgement, passage
 from jaxmb.simulation.passage import TRIALS, Path, _SignBracket, _Trial
-from jaxmb.simulation.vector_field import VectorField
+from jaxmb.simulation.solver import ConstrainedSolver
+from jaxmb.simulation.stages import Tableau, all_stages
+from jaxmb.simulation.state_vector import StateVector
+from jaxmb.simulation.step_records import StepAttempt, StepStart
+from jaxmb.simulation.vector_field import Sample, VectorField
 
 # Built once: programs are compiled for the functions of a system.
 bricard, nfourbar, slider_crank = map(
@@ -233,9 +238,14 @@ def _path(first, last):
 def test_a_path_between_two_states_is_the_polynomial_of_their_values_and_slopes(k):
     """Any cubic is known by its values and slopes at both ends, any quintic by those and its second derivatives."""
     curve = np.polynomial.Polynomial(np.random.default_rng(k).normal(size=2 * k))
-    first, last = ([[curve.deriv(j)(x)] for j in range(k)] for x in (0.0, 1.0))
+    q, v, vdot = (jnp.array([[curve.deriv(j)(t), 0.0] for t in (2.0, 5.0)]) for j in range(3))
+    ends, rates = (StateVector.of(*pair, jnp.zeros(2)) for pair in ((q, v), (v, vdot)))
+    first_and_last = lambda both: tuple(both.like(x) for x in both.packed)
+    path = Path.of(
+        _passing()[0].system, *jnp.array([2.0, 5.0]), first_and_last(ends), first_and_last(rates) if k == 3 else None
+    )
     for x in (0.0, 0.3, 1.0):
-        np.testing.assert_allclose(_path(first, last).at(jnp.asarray(x)), [curve(x)], rtol=1e-12)
+        np.testing.assert_allclose(path.at(jnp.asarray(x))[0], curve(2 + 3 * x), rtol=1e-11)
 
 
 def test_where_a_remainder_changes_its_sign_is_found_in_few_trials():
@@ -252,16 +262,17 @@ def test_where_a_remainder_changes_its_sign_is_found_in_few_trials():
 
 
 def _passing():
-    """A vector field of two rows in the plane, and a step."""
-    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("both", lambda t, q, p: q)])
-    scale = jm.as_state(system, jnp.zeros(2), length=1.0).scale
+    """A vector field of two rows in the plane, x and x + y, and a step."""
+    both = jm.Holonomic("both", lambda t, q, p: jnp.cumsum(q))
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[both])
+    scale = dataclasses.replace(jm.as_state(system, jnp.zeros(2), length=1.0).scale, rate=jnp.ones(()))
     method = jm.formulation.GaussProjection()
     field = VectorField(system, method, jm.Projection(), None, scale, consistent=jnp.array(True), choice=None)
     return field, jnp.ones(2, bool), _path([[0.0, 0.0]] * 3, [[0.0, 0.0]] * 3)
 
 
 def test_how_far_branches_miss_each_other_is_found_from_a_step_beside_them(monkeypatch):
-    """φ = δ + a u w + b w²/2 of u along the motion and w across it, s = a u + b w: at w = 0, where φ is δ, whatever w the step is at.
+    """φ = δ + f(u) w + b w²/2 of u along the motion and w across it, s = f + b w, f = a u + c u³: at w = 0, where φ is δ, whatever w the step is at.
 
     They miss each other where the remainder vanishes with s: where most of it lies across the direction the row only turns.
     """
@@ -269,30 +280,35 @@ def test_how_far_branches_miss_each_other_is_found_from_a_step_beside_them(monke
 
     @jax.jit
     @jax.vmap
-    def found(apart, across):
+    def found(apart, across, c):
         def trial(field, in_use, row, path, direction, x, shift):
             u, w = x - start, beside + shift @ direction
-            s, zero = a * u + b * w, jnp.zeros(())
-            phi, length = apart + a * u * w + b * w**2 / 2, jnp.hypot(s, across)
-            return _Trial(x, shift, ahead=s, rate=a * w, length=length, off_manifold=zero, miss=phi, across=direction)
+            f, slope, zero = a * u + c * u**3, a + 3 * c * u**2, jnp.zeros(())
+            s, phi = f + b * w, apart + f * w + b * w**2 / 2
+            length = jnp.hypot(s, across)
+            return _Trial(
+                x, shift, ahead=s, rate=slope * w, length=length, off_manifold=zero, miss=phi, across=direction
+            )
 
         monkeypatch.setattr(passage, "_trial_at", trial)
         return passage._at_sign_change(field, in_use, jnp.array(0), path, jnp.array([0.6, 0.8]))
 
-    apart = jnp.array([0.0, 1e-5, 1e-5])
-    missed, distance, unknown = found(apart, jnp.array([0.0, 0.1, 1.0]))
-    assert (missed.tolist(), unknown.tolist()) == ([False, True, False], [False] * 3)
-    np.testing.assert_allclose(distance, apart, atol=1e-14)
+    apart = jnp.array([0.0, 1e-5, 1e-5, 0.0, 1e-5])
+    missed, distance, unknown = found(apart, jnp.array([0.0, 0.1, 1.0, 0.0, 0.0]), jnp.array([0, 0, 0, -200.0, -200.0]))
+    assert (missed.tolist(), unknown.tolist()) == ([False, True, False, False, True], [False] * 5)
+    np.testing.assert_allclose(distance[:3], apart[:3], atol=1e-14)
+    np.testing.assert_allclose(distance[3:], apart[3:], atol=1e-11)  # what is less counts as zero
 
 
 def test_beside_a_step_all_rows_but_one_are_satisfied():
-    """φ₁ = q₁ is closed, and of φ₂ = q₂ is told how far it is off, with its remainder along a direction."""
+    """φ₁ = x is closed, and of φ₂ = x + y is told how far it is off, with its remainder along a direction, that of y."""
     field, in_use, path = _passing()
     begun, direction = Path(path.t0, path.t1, jnp.full((3, 2), 0.3), path.last, path.rates), jnp.array([0.6, 0.8])
     look = jax.jit(lambda x, shift: passage._trial_at(field, in_use, jnp.array(1), begun, direction, x, shift))
     found, span = look(jnp.zeros(()), jnp.array([0.1, 0.2])), field.scale.span
-    np.testing.assert_allclose([found.miss, found.off_manifold], [0.5 / span[1], 0.5 / span[1]], atol=1e-15)
-    np.testing.assert_allclose([found.ahead, found.length, found.rate], [0.8, 1.0, 0.0], atol=1e-15)
+    size = field.scale.row_by_length[1] / field.scale.reach[1]
+    np.testing.assert_allclose([found.miss, found.off_manifold], [0.5 / span[1], 0.9 / span[1]], atol=1e-15)
+    np.testing.assert_allclose([found.ahead, found.length, found.rate], [0.8 / size, 1 / size, 0.0], atol=1e-15)
 
 
 def test_a_pose_is_looked_for_where_a_row_in_use_has_turned_by_more_than_a_right_angle(monkeypatch):
@@ -304,6 +320,86 @@ def test_a_pose_is_looked_for_where_a_row_in_use_has_turned_by_more_than_a_right
     assert [x.tolist() for x in found(-0.1, in_use)] == [True, 5.0, True]
     for case in ((0.1, in_use), (-0.1, in_use.at[1].set(False))):
         assert [x.tolist() for x in found(*case)] == [False, 0.0, False]
+
+
+def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
+    """The estimate of the error stays, is infinite, or zero where no shorter step would help."""
+    field, in_use, _ = _passing()
+    monkeypatch.setattr(judgement, "_start_directions", lambda *_: jnp.eye(2))
+    no, y = jnp.array(False), StateVector.of(*jnp.zeros((2, 2)), jnp.zeros(()))
+    sound, end = Rows.independent(in_use, float), Correction.none(y.q, y.v, in_use, jnp.eye(2))
+    before = ConstrainedSolver(dfx.Tsit5()).init(None, 0.0, 1.0, y, (field, in_use))
+    before = dataclasses.replace(before, rows=sound, basis=jnp.eye(2))
+
+    @jax.jit
+    @jax.vmap
+    def found(case):
+        monkeypatch.setattr(judgement, "distance_missed", lambda *_: (case["jump"], case["miss"], case["unknown"]))
+        own = dataclasses.replace(field, consistent=case["consistent"])
+        latest = dataclasses.replace(before, highest_rank=jnp.where(case["first"], 0, 2))
+        start = StepStart(own, jnp.ones(()), case["end"], y, latest, no)
+        rows = dataclasses.replace(
+            sound,
+            indeterminate=in_use & case["indeterminate"],
+            unfit=case["unfit"],
+            contradiction=jnp.ones(2) * case["contradictory"],
+        )
+        off = dataclasses.replace(end, position=jnp.ones(2) * case["off"])
+        slopes = y.like(jnp.where(case["undefined"], jnp.nan, y.packed)), y
+        attempt = StepAttempt(y, y.like(y.packed + 1), None, None, None, y, off, no, end.basis, slopes)
+        judged = judgement.judge(start, rows, attempt)
+        return judged.accept, judged.error.packed[0]
+
+    usual = dict.fromkeys(("jump", "unknown", "first", "indeterminate", "unfit", "contradictory", "undefined"), False)
+    usual |= {"consistent": True, "miss": 1.0, "end": 2.0, "off": 0.0}
+    shorter, over = (False, np.inf), (False, 0.0)
+    cases = {
+        (): (True, 1.0),
+        (("off", 1e-3),): shorter,
+        (("jump", True),): shorter,
+        (("jump", True), ("miss", 1e-9)): over,  # branches that come so close no step is short enough to tell apart
+        (("jump", True), ("miss", 1e-9), ("unknown", True)): shorter,
+        (("off", 1e-3), ("miss", 0.0)): shorter,
+        (("off", 1e-3), ("end", 1 + 2e-15)): over,
+        (("off", 1e-3), ("undefined", True)): over,
+        (("consistent", False),): over,
+        (("indeterminate", True),): over,
+        (("unfit", True),): over,
+        (("contradictory", True),): (True, 1.0),
+        (("contradictory", True), ("first", True)): over,
+    }
+    each = [usual | dict(case) for case in cases]
+    accept, error = found({name: jnp.asarray([case[name] for case in each]) for name in usual})
+    assert list(zip(accept.tolist(), error.tolist(), strict=True)) == list(cases.values())
+
+
+def test_stages_of_a_step_that_comes_near_to_a_pose_are_made_once_more_from_further_away():
+    """And only those: by a vector field whose rate is the limit, near where the state is closer to zero than that. A slope that is known is that of no stage."""
+
+    class Looked(VectorField):
+        def evaluate(self, t, y, in_use, ends, limit):
+            _, terms, factor = self.evaluate_regular(t, y, in_use)
+            near, end = y.packed[0] < limit, Correction.none(y.q, y.v, in_use, factor.basis)
+            return Sample(y.like(limit + 0 * y.packed), terms, factor, near, jnp.where(near, t + 1, 0), end)
+
+    field, in_use, _ = _passing()
+    look = Looked(**{f.name: getattr(field, f.name) for f in dataclasses.fields(field)})
+    alone = jm.System(2, mass=lambda t, q, p: jnp.eye(2))
+    free = dataclasses.replace(look, system=alone, scale=jm.as_state(alone, jnp.zeros(2)).scale)
+    at = lambda x: StateVector(jnp.full(5, x), 2, 2)
+
+    def made(x, known, field=look, in_use=in_use):
+        times, first = (jnp.zeros(()), jnp.ones(())), (at(7.0), jnp.array(known))
+        stages = all_stages(field, Tableau.of(dfx.Bosh3(), float), *times, at(x), in_use, first)
+        return stages.slopes.packed[:, 0].tolist(), stages.near.tolist(), (stages.tau > 0).tolist()
+
+    for x in (1.0, NEAR + 1e-3):
+        assert made(x, False) == ([NEAR] * 4, [False] * 4, [False] * 4)
+    for known in (False, True):
+        near = [not known, True, True, True]
+        assert made(-9.0, known) == ([7.0 if known else BESIDE] + [BESIDE] * 3, near, near)
+    for field, used in ((free, in_use[:0]), (dataclasses.replace(look, smooth=True), in_use)):
+        assert made(-1.0, False, field, used)[0] == [NEAR] * 4
 
 
 def _where_two_curves_cross(x, **options):
@@ -698,15 +794,20 @@ def test_a_copy_of_a_row_is_superfluous_where_both_vanish():
     start, method = jm.as_state(system, jnp.zeros(4), length=1.0), jm.formulation.GaussProjection()
 
     @jax.jit
-    def sorts(v, consistent):
-        terms = jm.evaluate(system, dataclasses.replace(start, v=v))
+    def sorts(v, consistent, z=0.0):
+        terms = jm.evaluate(system, dataclasses.replace(start, q=jnp.stack([0.0, 0.0, z, 1.5 * z**2]), v=v))
         found = method.decide(terms, terms.nearby, consistent)
         counts = jnp.stack([jnp.sum(x) for x in (found.in_use, found.degenerate, found.indeterminate)])
-        return counts, method.acceleration(terms).vdot
+        there = method.acceleration(terms)
+        return counts, there.vdot, there.uncertainty
 
-    counts, vdot = sorts(jnp.array([0, 0, 2.0, 0]), True)
+    counts, vdot, _ = sorts(jnp.array([0, 0, 2.0, 0]), True)
     assert counts.tolist() == [1, 1, 0]
     np.testing.assert_allclose(vdot, [0, 0, 0, 3 * 2.0**2], atol=1e-12)
+    # Of a velocity that is off the motion beside the pose it is told by how much, relative to it.
+    _, vdot, off = sorts(jnp.array([0, 0, 2.0, 3 * 1e-4 * 2.0 + 1e-6]), True, 1e-4)
+    np.testing.assert_allclose(vdot, [0, 0, -9 * 1e-4 * 2.0**2, 3 * 2.0**2], atol=2e-5)
+    np.testing.assert_allclose(off, 1e-6 / 2, rtol=1e-3)
     assert sorts(jnp.zeros(4), True)[0].tolist() == [1, 0, 1]
     assert sorts(jnp.array([0, 0, 2.0, 0]), False)[0].tolist() == [0, 0, 0]  # a state off the constraints uses no rows
 

@@ -12,7 +12,6 @@ from jaxmb.simulation.arguments import checked_solver
 
 EXPLICIT = {"Euler": 1, "Heun": 2, "Midpoint": 2, "Ralston": 2, "Bosh3": 3, "Tsit5": 5, "Dopri5": 5, "Dopri8": 8}
 IMPLICIT = {"ImplicitEuler": 1e-2, "Kvaerno3": 1e-4, "Kvaerno4": 1e-4, "Kvaerno5": 1e-4}  # what is left at rtol 1e-5
-OFTEN = ("Euler", "ImplicitEuler", "Kvaerno3")  # of the others some are used by other tests
 OTHERS = {
     "KenCarp4": (dfx.KenCarp4(), "which needs a vector field in several parts, or noise"),
     "SemiImplicitEuler": (dfx.SemiImplicitEuler(), "which needs a vector field in several parts, or noise"),
@@ -21,10 +20,6 @@ OTHERS = {
     "LeapfrogMidpoint": (dfx.LeapfrogMidpoint(), "which carries an earlier state on"),
     "HalfSolver": (dfx.HalfSolver(dfx.Kvaerno3()), "which does not wrap implicit solvers"),
 }
-
-
-def some(names):
-    return [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def end(solver, **method):
@@ -41,7 +36,8 @@ def exact():
 RANKS = ("num_steps", "lowest_rank", "highest_rank")
 
 
-@pytest.mark.parametrize("name", [*some(EXPLICIT), "HalfSolver"])
+@pytest.mark.slow_except("HalfSolver")  # the others are used by other tests
+@pytest.mark.parametrize("name", [*EXPLICIT, "HalfSolver"])
 def test_explicit_solvers_with_constant_steps(name, exact):
     """Half the step leaves 2⁻ᵖ of the error, or rounding."""
     solver = dfx.HalfSolver(dfx.Tsit5()) if name == "HalfSolver" else getattr(dfx, name)()
@@ -52,7 +48,7 @@ def test_explicit_solvers_with_constant_steps(name, exact):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", some(IMPLICIT))
+@pytest.mark.parametrize("name", IMPLICIT)
 def test_implicit_solvers_with_step_size_control(name, exact):
     found = end(getattr(dfx, name)(), stepsize_controller=dfx.PIDController(rtol=1e-5, atol=1e-6))
     np.testing.assert_allclose(found, exact, atol=IMPLICIT[name])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import diffrax as dfx
 import jax
@@ -15,10 +16,11 @@ from jax.flatten_util import ravel_pytree
 from systems import sleigh, top
 
 import jaxmb as jm
-from jaxmb.kinematics import choose_rows
+from jaxmb.kinematics import NEAR, choose_rows
 from jaxmb.lanes import NotScalarError, Shaped, sparsity, unavailable
 from jaxmb.linalg import BlockMatrix, ConstrainedFactor, Layout, SparseFactor, SparseRows
 from jaxmb.linalg.constrained import independent_factor
+from jaxmb.simulation.vector_field import VectorField
 from jaxmb.system import layout_of, linear_algebra
 
 SEED = 3
@@ -143,16 +145,34 @@ def test_factors_agree(seed):
 
 @pytest.mark.parametrize("m", [4, 70])
 def test_rows_are_certainly_independent_or_so_are_those_that_others_follow_from(m):
-    """All of them; with one stated twice only where there are many; with one that is nearly another none."""
+    """All of them; with one stated twice only where there are many; with one that is nearly another none, be it lost or not."""
     n = m + 1
     layout = Layout.of(np.eye(n, dtype=bool), np.eye(m, n, dtype=bool) | (np.arange(n) == 0))
     certain = jax.jit(
         lambda rows: independent_factor(jnp.eye(n), rows, jnp.ones(m), jnp.ones(m, bool), 1e-9, layout)[1]
     )
     rows = np.eye(m, n) + 0.1 * (np.arange(n) == 0)
-    twice, nearly = rows.copy(), rows.copy()
-    twice[1], nearly[1] = rows[0], rows[0] + 2e-9 * rows[1]
-    assert [bool(certain(x)) for x in (rows, twice, nearly)] == [True, m > 64, False]
+    found = []
+    for apart in (0.0, 5e-10, 2e-9):
+        nearly = rows.copy()
+        nearly[1] = rows[0] + apart * rows[1]
+        found.append(bool(certain(nearly)))
+    assert bool(certain(rows)) and found == [m > 64, False, False]
+
+
+def test_many_rows_are_near_where_a_remainder_has_fallen_by_half_or_nothing_is_left_of_one():
+    """Of rows x and x + g y it is g, and was another one when the step began."""
+    layout = Layout.of(np.eye(2, dtype=bool), np.array([[1, 0], [1, 1]], bool))
+
+    @jax.jit
+    def near(left, before):
+        rows = SparseRows.from_dense(layout, jnp.array([[1.0, 0.0], [1.0, left]]))
+        factor = SparseFactor(BlockMatrix.from_dense(layout, jnp.eye(2)), rows, jnp.ones(2), jnp.ones(2, bool))
+        begun = SimpleNamespace(initial_remainders=jnp.full_like(factor.remainders, before))
+        return VectorField.is_near(begun, factor, jnp.array(NEAR))
+
+    cases = {(0.05, 0.15): False, (0.015, 0.05): True, (0.015, 0.025): False, (5e-4, 5e-4): True, (5e-4, 0.01): True}
+    assert {case: bool(near(*case)) for case in cases} == cases
 
 
 def test_derivatives_are_those_of_the_equations():

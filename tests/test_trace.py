@@ -13,7 +13,7 @@ from mechanisms import three_cranks
 import jaxmb as jm
 from jaxmb.kinematics.branches import _common_zeros
 from jaxmb.kinematics.curve import CurveEvent
-from jaxmb.kinematics.path import coordinate_of, release_input
+from jaxmb.kinematics.path import TracedMechanism, coordinate_of, release_input
 
 P = jm.planar
 JOINTS = [
@@ -282,6 +282,21 @@ def test_where_a_line_meets_a_plane_of_motions_no_branches_are_told_apart():
     assert met.t.shape == (0,)
     event = CurveEvent("branch point", "", 7, met, {"z": jnp.zeros(())}, met)
     assert str(event) == "branch point, of more than one freedom at pose 7: z = 0"
+
+
+def test_a_step_turns_by_no_more_than_twenty_degrees():
+    """Of length L along the tangent of the unit circle, and back to it, it turns by arctan L."""
+    circle = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("c", lambda t, q, p: q @ q - 1)])
+    watched, numbers = (coordinate_of(circle, "q0")[0],), (jnp.array([-np.inf, np.inf]), jnp.ones(()))
+    state = jm.as_state(circle, [1.0, 0.0])
+    path = TracedMechanism(circle, jm.formulation.GaussProjection(), state.t, state.scale, watched, (False,), *numbers)
+    advance = jax.jit(lambda length: path.advance(path.point(state.q, jnp.array([0.0, 3.0]), jnp.ones(1)), length))
+    for length, fine in ((0.3, True), (0.36, True), (0.37, False)):
+        end, good, turned = advance(length)
+        np.testing.assert_allclose(
+            [*end.q, turned], [*np.array([1, length]) / np.hypot(1, length), np.arctan(length)], rtol=1e-12
+        )
+        assert bool(good) == fine
 
 
 def refused(match, *args, **more):

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import json
 import pathlib
 import subprocess
@@ -45,30 +46,25 @@ class Covered:
     seconds: dict
 
     def telling(self, path, lines, budget):
-        """Tests that run one of the lines, as many as take `budget` seconds together.
-
-        Each time the one that adds most lines of the file, per second, to those that are run so far, until none adds any; then from the start again:
-        what is quickest alone are many tests of arguments that are refused, which all run the same few lines.
-        """
+        """Tests that run one of the lines, as many as take `budget` seconds together, those first of whose lines the largest part is in this file."""
         by_line = self.tests.get(str(path), {})
         found = set().union(*(by_line.get(line, ()) for line in lines))
         if "" in found:  # what an import has made shows in what comes after it
             found = set().union(*by_line.values())
-        runs = collections.defaultdict(set)
-        for line, names in by_line.items():
-            for name in found.intersection(names) - {""}:
-                runs[name].add(line)
-        chosen, done, left = [], set(), budget
-        while runs:
-            # A second more for each is about what a process needs to start it.
-            name = max(runs, key=lambda name: (len(runs[name] - done) / (1 + self.seconds[name]), -self.seconds[name]))
-            own = runs.pop(name)
-            if self.seconds[name] > left and chosen:
-                continue
-            left -= self.seconds[name]
-            chosen.append(name)
-            done = own if own <= done else done | own
+        own = collections.Counter(name for names in by_line.values() for name in names)
+        chosen = []
+        for name in sorted(found - {""}, key=lambda name: (-own[name] / self.lines[name], self.seconds[name])):
+            if self.seconds[name] <= budget or not chosen:
+                budget -= self.seconds[name]
+                chosen.append(name)
         return chosen
+
+    @functools.cached_property
+    def lines(self):
+        """How many lines each test runs."""
+        return collections.Counter(
+            name for by_line in self.tests.values() for names in by_line.values() for name in names
+        )
 
 
 def covered(folder, environment):
