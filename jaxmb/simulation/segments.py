@@ -65,7 +65,8 @@ class Events(TextInNotebooks, eqx.Module):
         lines = ["t in s        energy lost in J   what"]
         for i in range(int(self.count)):
             doubt = "   (by a reaction that is not determined)" if self.doubtful[i] else ""
-            lines.append(f"{float(self.t[i]):<14.9g}{float(self.loss[i]) + 0.0:>16.6g}   {', '.join(self.what(i))}{doubt}")
+            loss = float(self.loss[i]) + 0.0  # a zero without a sign
+            lines.append(f"{float(self.t[i]):<14.9g}{loss:>16.6g}   {', '.join(self.what(i))}{doubt}")
         return "\n".join(lines)
 
 
