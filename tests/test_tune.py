@@ -321,6 +321,8 @@ def test_bounds_hold():
     tight = [Parameter("control.k", min_value=0.0, max_value=2.1), GAINS[1]]
     found = fit.tune(CART, tight, scenarios(FEEDBACK), miss, steps=20, optimiser=optax.adam(0.05))
     assert float(found.estimates["control.k"]) == pytest.approx(2.1)
+    with pytest.raises(TypeError, match="Argument `optimiser` must make a step of the gradient and the unknowns alone"):
+        fit.tune(CART, tight, scenarios(FEEDBACK), miss, optimiser=optax.lbfgs())
     assert found.at_bound == ("control.k",) and list(found.estimates) == ["control.k", "control.d"]
 
 

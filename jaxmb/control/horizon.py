@@ -313,12 +313,12 @@ def advance(problem: Horizon, search: Search, rtol: Float[Array, ""], most: Int[
 
 
 @jax.custom_jvp
-def _held(arguments: tuple[Horizon, Guess]) -> tuple[Horizon, Guess]:
+def _nondifferentiable(arguments: tuple[Horizon, Guess]) -> tuple[Horizon, Guess]:
     """The arguments, by which nobody can differentiate."""
     return arguments
 
 
-@_held.defjvp
+@_nondifferentiable.defjvp
 def _refuse(primals: object, tangents: object) -> NoReturn:
     raise TypeError(
         "The answer of `trajectory` has no derivative: give it `jax.lax.stop_gradient` of what depends on the variable, and "
@@ -329,6 +329,6 @@ def _refuse(primals: object, tangents: object) -> NoReturn:
 @lasting
 def solved(problem: Horizon, guess: Guess, rtol: Float[Array, ""], most: Int[Array, ""]) -> Search:
     """The search, to its end."""
-    problem, guess = _held((problem, guess))
+    problem, guess = _nondifferentiable((problem, guess))
     go = lambda search: ~search.done
     return lax.while_loop(go, lambda search: advance(problem, search, rtol, most), begin(problem, guess))

@@ -74,13 +74,14 @@ def descend(
 
     Without a transformation they are quasi-Newton's, each of which lowers the cost.
     """
+    memory = Memory.of(y) if transformation is None else _memory(transformation, y)
     cost, gradient, each, results = objective(y)
     history = jnp.full(most + 1, jnp.nan).at[0].set(cost)
     is_finite = bool(jnp.isfinite(cost))
     initial = Descent(
         y=y,
         gradient=gradient,
-        memory=Memory.of(y) if transformation is None else transformation.init(y),
+        memory=memory,
         best=y,
         cost=cost,
         slope=gradient,
@@ -106,6 +107,19 @@ def descend(
     if transformation is not None and bool(current.result == RESULTS.search_unfinished) and _is_flat(current, bounds):
         current = _with_result(current, SUCCESS)
     return current
+
+
+def _memory(transformation: optax.GradientTransformation, y: Float[Array, " N"]) -> PyTree:
+    """That of a transformation before its first step."""
+    memory = transformation.init(y)
+    try:
+        jax.eval_shape(transformation.update, y, memory, y)
+    except TypeError as error:
+        raise TypeError(
+            "Argument `optimiser` must make a step of the gradient and the unknowns alone, as `optax.adam` does and its line searches do "
+            f"not, but raised TypeError: {error}"
+        ) from error
+    return memory
 
 
 def _with_result(current: Descent, result: RESULTS) -> Descent:

@@ -96,8 +96,8 @@ def values_table(
     rows = [(title, "value", "start", "")]
     for name, value in values.items():
         if value.size > PRINTED:
-            held = sum(label in at_bound for label, _ in _entries(name, value))
-            rows.append((name, f"{value.size} numbers", "", f"{held} at a bound" if held else ""))
+            count = sum(label in at_bound for label, _ in _entries(name, value))
+            rows.append((name, f"{value.size} numbers", "", f"{count} at a bound" if count else ""))
             continue
         for label, i in _entries(name, value):
             note = "at its bound" if label in at_bound else ""

@@ -147,11 +147,11 @@ def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
 
 def table(title: str, rows: Mapping[str, Iterable[str]]) -> str:
     """A title and a row for each label that has any words, of three lines at most."""
-    lines = [title]
+    lines, width = [title], max([13, *map(len, rows)])
     for label, words in rows.items():
         text = ", ".join(words)
         if text:
-            start = f"  {label:<13} "
+            start = f"  {label:<{width}} "
             lines.append(
                 textwrap.fill(
                     text, 110, initial_indent=start, subsequent_indent=" " * len(start), max_lines=3, placeholder=" …"
