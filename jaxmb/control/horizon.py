@@ -5,9 +5,10 @@ Steps may fail, and searches go on side by side in a batch: nothing here calls L
 
 import dataclasses
 from collections.abc import Callable
-from typing import NoReturn, cast
+from typing import cast
 
 import equinox as eqx
+import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -312,23 +313,15 @@ def advance(problem: Horizon, search: Search, rtol: Float[Array, ""], most: Int[
     return jax.tree.map(lambda old, new: jnp.where(search.done, old, new), search, following)
 
 
-@jax.custom_jvp
-def _nondifferentiable(arguments: tuple[Horizon, Guess]) -> tuple[Horizon, Guess]:
-    """The arguments, by which nobody can differentiate."""
-    return arguments
-
-
-@_nondifferentiable.defjvp
-def _refuse(primals: object, tangents: object) -> NoReturn:
-    raise TypeError(
-        "The answer of `trajectory` has no derivative: give it `jax.lax.stop_gradient` of what depends on the variable, and "
-        "differentiate steps with its inputs."
-    )
+NO_DERIVATIVE = (
+    "The answer of `trajectory` has no derivative: give it `jax.lax.stop_gradient` of what depends on the variable, and differentiate "
+    "steps with its inputs."
+)
 
 
 @lasting
 def solved(problem: Horizon, guess: Guess, rtol: Float[Array, ""], most: Int[Array, ""]) -> Search:
     """The search, to its end."""
-    problem, guess = _nondifferentiable((problem, guess))
+    problem, guess = eqxi.nondifferentiable((problem, guess), msg=NO_DERIVATIVE)
     go = lambda search: ~search.done
     return lax.while_loop(go, lambda search: advance(problem, search, rtol, most), begin(problem, guess))

@@ -130,7 +130,7 @@ def trajectory(
         A `Trajectory`.
 
     Raises:
-        TypeError: where the answer is differentiated.
+        RuntimeError: where the answer is differentiated.
         ValueError: for arguments that do not fit.
 
     Example:
