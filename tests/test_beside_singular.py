@@ -11,6 +11,7 @@ import pytest
 import jaxmb as jm
 from jaxmb.formulation import growth
 from jaxmb.kinematics.correction import at_rest
+from jaxmb.simulation.certificate import certify_dense
 
 RATE, ACCELERATION = 1.3, 0.7
 
@@ -166,14 +167,27 @@ def test_how_fast_a_remainder_grows_is_that_of_what_the_row_has_beside_the_other
     assert growing.tolist() == [False, True, False]
 
 
+def test_rows_in_use_are_certain_where_they_are_far_from_dependent_and_the_others_follow():
+    rows, ones = jnp.array([[1.0, 0.0], [0.6, 0.8], [1.0, 1e-6]]), jnp.ones(3)
+    terms = jm.system.Terms(jnp.eye(2), jnp.zeros(2), rows, 0 * ones, 0 * ones, ones)
+    scale = jm.system.Scale(ones, ones, jnp.ones(2), ones, jnp.ones(()))
+
+    @jax.jit
+    def certain(in_use):
+        return certify_dense(scale, jm.linalg.ConstrainedFactor(jnp.eye(2), rows, ones, in_use), terms, 2.5e-7)
+
+    cases = {(True, True, False): True, (True, False, False): False, (True, False, True): False}
+    assert {case: bool(certain(jnp.array(case))) for case in cases} == cases
+
+
 @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e6])
 def test_rows_close_to_being_dependent_are_at_rest_where_their_combination_holds_to_rounding(unit):
     """φ₁ = x and φ₂ = x + δ y in units of their own: what rounding leaves of φ₂ − φ₁ a correction would divide by δ."""
-    delta, units, spans, rate = 1e-6, jnp.array([1.0, unit]), jnp.array([3.0, 5.0]), 7.0
+    delta, units, spans, rate = 1e-6, jnp.array([1.0, unit]), jnp.array([0.3, 0.5]), 7.0
     rows = units[:, None] * jnp.array([[1.0, 0.0], [1.0, delta]])
     scale = jm.system.Scale(units, units * spans, jnp.ones(2), units, jnp.array(rate))
     factor = jm.linalg.ConstrainedFactor(jnp.eye(2), rows, units, jnp.ones(2, bool))
-    least = jnp.finfo(float).eps ** 0.75 * 8  # relative to the spans of both rows, 3 + 5
+    least = jnp.finfo(float).eps ** 0.75 * 0.8  # relative to the spans of both rows, 0.3 + 0.5
     for part, held in ((0.9, True), (1.1, False)):
         # Of residuals that all rows share nothing is left in their combination.
         off = units * (1e-3 + jnp.array([0.0, part * least]))

@@ -280,7 +280,7 @@ def swept_back():
 
 
 def test_saved_states_are_read_off_the_steps_in_which_they_lie_and_the_end_off_the_last():
-    """The cotangents are those of Σ x̄ᵀ y(t)."""
+    """The cotangents are those of Σ x̄ᵀ y(t), y leading from the start of the step to its corrected end."""
     _, y, reverse = swept_back()
     rng = np.random.default_rng(0)
     random = lambda *shape: y.like(jnp.asarray(rng.normal(size=(*shape, 5))))
@@ -292,12 +292,12 @@ def test_saved_states_are_read_off_the_steps_in_which_they_lie_and_the_end_off_t
 
     @jax.jit
     def both(k, read):
-        def total(dense, times):
-            at = lambda t: dense.at(reverse.method.solver.interpolation_cls, *reverse.span(k), t).packed
-            return jnp.sum(read[:, None] * bars.packed * jax.vmap(at)(times))
+        value = lambda t, dense=dense: dense.at(reverse.method.solver.interpolation_cls, *reverse.span(k), t).packed
+        total = lambda dense, times: jnp.sum(read[:, None] * bars.packed * jax.vmap(lambda t: value(t, dense))(times))
 
-        found = reverse.read(k, dense, times, bars, jnp.zeros(5), indices)
-        return jax.tree.leaves(found), jax.tree.leaves(jax.grad(total, (0, 1))(dense, times))
+        found = reverse.read(k, dense, times, bars, jnp.zeros(5), indices), [value(t) for t in reverse.span(k)]
+        ends = dense.y0.packed, dense.raw.packed + dense.shift.packed
+        return jax.tree.leaves(found), jax.tree.leaves((jax.grad(total, (0, 1))(dense, times), ends))
 
     for k, read in ((0, [1, 1, 1, 0, 0]), (1, [0, 0, 0, 1, 1])):
         for found, expected in zip(*both(k, jnp.array(read)), strict=True):

@@ -329,6 +329,7 @@ def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
     no, y = jnp.array(False), StateVector.of(*jnp.zeros((2, 2)), jnp.zeros(()))
     sound, end = Rows.independent(in_use, float), Correction.none(y.q, y.v, in_use, jnp.eye(2))
     before = ConstrainedSolver(dfx.Tsit5()).init(None, 0.0, 1.0, y, (field, in_use))
+    assert bool(before.first) and not bool(before.inner[1])  # where a run starts no slope is known
     before = dataclasses.replace(before, rows=sound, basis=jnp.eye(2))
 
     @jax.jit

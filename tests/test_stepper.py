@@ -13,6 +13,11 @@ import pytest
 from systems import make
 
 import jaxmb as jm
+from jaxmb.simulation import regular
+from jaxmb.simulation.method import Method
+from jaxmb.simulation.solver import ConstrainedSolver
+from jaxmb.simulation.state_vector import StateVector
+from jaxmb.simulation.vector_field import VectorField
 
 DT, COUNT = 0.01, 20
 
@@ -245,10 +250,12 @@ def test_what_becomes_of_a_step(swing):
     step, start, us = swing
     after, result = step.with_result(start, us[0])
     assert result == jm.RESULTS.successful and np.isfinite(after.q).all()
-    bad = jnp.array([jnp.nan, 0.0])
+    bad, end = jnp.array([jnp.nan, 0.0]), lambda u: step(start, u).q[0]
+    slope, along = jax.grad(end), jnp.array([0.1, 0.2])
+    np.testing.assert_allclose(slope(us[1]) @ along, (end(us[1] + along) - end(us[1] - along)) / 2, rtol=1e-6)
     after, result = step.with_result(start, bad)
     assert result == jm.RESULTS.nonfinite and np.isnan(after.q).all()
-    assert np.isnan(jax.grad(lambda u: step(start, u).q[0])(bad)).all()
+    assert np.isnan(slope(bad)).all()
 
 
 @pytest.mark.slow
@@ -267,6 +274,27 @@ def test_a_failed_step_whose_end_nobody_uses_spoils_no_gradient():
     assert np.isfinite(ends(0.1)).tolist() == [True, False]
     assert np.allclose(jax.grad(used)(0.1), -np.sqrt(0.5) * DT, rtol=1e-3, atol=0)
     assert np.isnan(jax.grad(lambda c: ends(c).sum())(0.1))
+
+
+def test_a_run_is_tried_by_regular_steps_where_it_may_have_no_others(monkeypatch):
+    """With all rows that act, or those that are expected to be independent; where these are, the rank rule is not asked."""
+    monkeypatch.setattr(regular, "rows_at_start", lambda field, t, y: jnp.zeros(2, bool))
+    system = motor(2)
+    state = jm.assemble(system, [-0.8, -0.6])
+    parts = jm.formulation.GaussProjection(), jm.Projection(), None, state.scale, jnp.array(True), None
+    field, y = VectorField(system, *parts), StateVector.of(state.q, state.v, jnp.zeros(()))
+    steps = dict(controller=dfx.ConstantStepSize(), dt0=None, adjoint=None, max_steps=16, engine=None)
+    method = Method(ConstrainedSolver(dfx.Midpoint()), progress_meter=dfx.NoProgressMeter(), **steps)
+
+    def rows(expected=None, **changes):
+        other = dataclasses.replace(method, **changes)
+        found = regular.regular_if_possible(other, field, state.t, y, expected).regular_only
+        return None if found is None else found.in_use.tolist()
+
+    assert rows(jnp.array([True, False])) == [True, False]
+    assert rows() == [False, False]
+    for changes in ({"adjoint": dfx.DirectAdjoint()}, {"progress_meter": dfx.TextProgressMeter()}):
+        assert rows(**changes) is None
 
 
 def test_a_loop_traces_a_step_once():
