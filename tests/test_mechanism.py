@@ -580,7 +580,7 @@ WRONG = {
     "shape of effort": (lambda: P.Mechanism([ROD_BODY], [PIVOT], forces=[P.JointForce("f", "O", lambda m: jnp.ones(2))]).build(), r"`fn of force 'f'` must return an array of shape \(1,\) or \(\), but returns shape \(2,\)"),
     "shape of force": (lambda: P.Mechanism([ROD_BODY], [PIVOT], forces=[P.Force("f", "rod.b", lambda m: jnp.ones(2))]).build(), r"`fn of force 'f'` must return an array of shape \(3,\), but returns shape \(2,\)"),
     "pose": (lambda: P.Mechanism([P.Body("rod", 1.0, 1.0, position=(0.0, np.nan))]), "Argument `position` of Body 'rod' must be an array of finite numbers, but is \\(0.0, nan\\)"),
-    "infinite mass": (lambda: P.Mechanism([P.Body("rod", np.inf, 1.0)]), "Argument `mass of 'rod'` must hold finite numbers"),
+    "infinite mass": (lambda: P.Mechanism([P.Body("rod", 1.0, 1.0, point_masses=[(np.inf, (0.0, 0.0))])]), "Argument `point_masses of 'rod'` must hold finite numbers"),
     "point with a dot": (lambda: P.Body("rod", 1.0, 1.0, points={"a.b": (0.0, 0.0)}), r"`points\['a.b'\] of body 'rod'` must have 2 components and no dot in its name"),
     "point in space": (lambda: P.Body("rod", 1.0, 1.0, points={"a": (0.0, 0.0, 0.0)}), r"`points\['a'\] of body 'rod'` must have 2 components"),
     "truth for a mass": (lambda: P.Body("rod", 1.0, 1.0, point_masses=[(True, (0.0, 0.0))]), "`point_masses of body 'rod'` must be an array of numbers, but is True"),

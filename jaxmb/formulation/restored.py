@@ -87,12 +87,12 @@ def restore(formulation: "AbstractFormulation", terms: Terms, decision: Decision
     condition = SecondOrderCondition(none, jnp.zeros((m, nv)), jnp.zeros(m), jnp.eye(m))
     unchanged = RestoredRows(detached[0], decision.in_use, none, jnp.any(decision.indeterminate), condition)
     # Compiled only where a row is degenerate, as few are.
-    found = with_fallback(jnp.any(replaced), _by_derivatives, (formulation, *detached), unchanged)
+    restored = with_fallback(jnp.any(replaced), _by_derivatives, (formulation, *detached), unchanged)
     # Back to the original terms in all other rows, so that their derivatives are exact.
-    rows = jnp.where(replaced[:, None], found.terms.jacobian, original.jacobian)
-    gamma = jnp.where(replaced, found.terms.gamma, original.gamma)
+    rows = jnp.where(replaced[:, None], restored.terms.jacobian, original.jacobian)
+    gamma = jnp.where(replaced, restored.terms.gamma, original.gamma)
     fields = lambda t: (t.jacobian, t.scale, t.gamma)
-    return eqx.tree_at(lambda r: r.terms, found, eqx.tree_at(fields, original, (rows, found.terms.scale, gamma)))
+    return eqx.tree_at(lambda r: r.terms, restored, eqx.tree_at(fields, original, (rows, restored.terms.scale, gamma)))
 
 
 def _by_derivatives(

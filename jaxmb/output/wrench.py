@@ -175,7 +175,7 @@ def _warn(system: System, motion: Solution | State, joints: tuple[str, ...], res
     good = np.argwhere(np.asarray(result == RESULTS.successful))
     if not len(good):
         return
-    first = jax.tree.map(lambda x: np.asarray(x)[tuple(good[0])], states)
+    first = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[tuple(good[0])]), states)
     # With the cut-off of the run, so that the warning is of the rows that shared the load.
     report = analyse_reactions(system, first, rank_tol=rank_tol)
     for joint in joints:

@@ -272,15 +272,15 @@ class ReverseStep(eqx.Module):
         """
         in_use, interpolated = replay.in_use, tau > 0
         field = self.field(active).with_choice(replay.choice)
-        if self.smooth:
-            return self._smooth_pull(active, in_use, t, y, flow_bar, ends, y1, end_bar)
 
         def sample(carry: PyTree) -> Any:
             j, y_bar, active_bar = carry
             offset, weight = tau * jnp.asarray(OFFSETS)[j], jnp.where(interpolated, jnp.asarray(WEIGHTS)[j], 1)
             shifted, shift_vjp = jax.vjp(lambda y: y.with_qv(y.q + offset * field.system.qdot(y.q, y.v), y.v), y)
             # The state is corrected anew, as it is not on the tape; that of the end is.
-            corrected = where_any(near & ~ends, lambda: field.correct(t + offset, shifted, in_use), shifted)
+            corrected = shifted
+            if not self.smooth:  # far from singular poses no stage is corrected
+                corrected = where_any(near & ~ends, lambda: field.correct(t + offset, shifted, in_use), shifted)
             corrected = jax.tree.map(lambda a, b: jnp.where(ends, a, b), y1, corrected)
 
             def by_flow() -> Any:
@@ -302,31 +302,6 @@ class ReverseStep(eqx.Module):
         # One copy of both transposed pieces for any number of samples: the loop is not differentiated in reverse, so it may end early.
         count = jnp.where(interpolated, len(OFFSETS), 1)
         return lax.while_loop(lambda c: c[0] < count, sample, (0, zeros_like(y), zeros_like(active)))[1:]
-
-    def _smooth_pull(
-        self,
-        active: PyTree,
-        in_use: Array,
-        t: Array,
-        y: StateVector,
-        flow_bar: StateVector,
-        ends: Array,
-        y1: StateVector,
-        end_bar: StateVector,
-    ) -> tuple[StateVector, Any]:
-        """`pull` far from singular poses."""
-
-        def by_flow() -> Any:
-            rate = lambda active, y: self.field(active).evaluate_regular(t, y, in_use)[0]
-            return jax.vjp(rate, active, y)[1](flow_bar)
-
-        def by_correction() -> Any:
-            correct = self.field(active).correction_map(t, y, y1, in_use)
-            return jax.vjp(lambda active, y: correct(self.field(active), y), active, y)[1](end_bar)
-
-        by_flow_bar = where_any(~ends, by_flow, (zeros_like(active), zeros_like(y)))
-        active_bar, y_bar = added(by_flow_bar, where_any(ends, by_correction, (zeros_like(active), zeros_like(y))))
-        return y_bar, active_bar
 
 
 class StepBars(eqx.Module):
