@@ -285,10 +285,8 @@ def test_saved_states_are_read_off_the_steps_in_which_they_lie_and_the_end_off_t
     rng = np.random.default_rng(0)
     random = lambda *shape: y.like(jnp.asarray(rng.normal(size=(*shape, 5))))
     dense, bars = Interpolant(random(4), random(), random(), random()), random(5)
-    times, indices = (
-        jnp.array([0.2, 0.7, 1.0, 2.2, 2.8]),
-        jnp.array([0, 0, 0, 1]),
-    )  # the last is where an event has ended the run
+    # The last time is where an event has ended the run.
+    times, indices = jnp.array([0.2, 0.7, 1.0, 2.2, 2.8]), jnp.array([0, 0, 0, 1])
 
     @jax.jit
     def both(k, read):

@@ -83,22 +83,24 @@ def restore(formulation: "AbstractFormulation", terms: Terms, decision: Decision
     # k holds third derivatives of φ: its own derivatives would cost fourth ones, for a formula whose derivative is not that of the
     # motion.
     detached, replaced = lax.stop_gradient((original, decision, nearby)), decision.degenerate
-    none, (m, nv) = jnp.zeros_like(replaced), terms.jacobian.shape
-    condition = SecondOrderCondition(none, jnp.zeros((m, nv)), jnp.zeros(m), jnp.eye(m))
-    unchanged = RestoredRows(detached[0], decision.in_use, none, jnp.any(decision.indeterminate), condition)
-    # Compiled only where a row is degenerate, as few are.
-    restored = with_fallback(jnp.any(replaced), _by_derivatives, (formulation, *detached), unchanged)
-    # Back to the original terms in all other rows, so that their derivatives are exact.
-    rows = jnp.where(replaced[:, None], restored.terms.jacobian, original.jacobian)
-    gamma = jnp.where(replaced, restored.terms.gamma, original.gamma)
+    rates, drift, none = map(jnp.zeros_like, (detached[0].jacobian, detached[0].gamma, replaced))
+    condition = SecondOrderCondition(none, rates, drift, jnp.eye(drift.size, dtype=drift.dtype))
     fields = lambda t: (t.jacobian, t.scale, t.gamma)
-    return eqx.tree_at(lambda r: r.terms, restored, eqx.tree_at(fields, original, (rows, restored.terms.scale, gamma)))
+    # Compiled only where a row is degenerate, as few are.
+    (rows, length, gamma), undefined, condition = with_fallback(
+        jnp.any(replaced), _by_derivatives, (formulation, *detached), (fields(detached[0]), none, condition)
+    )
+    # The original terms in all other rows, so that their derivatives are exact.
+    rows = jnp.where(replaced[:, None], rows, original.jacobian)
+    gamma = jnp.where(replaced, gamma, original.gamma)
+    restored = eqx.tree_at(fields, original, (rows, length, gamma))
+    return RestoredRows(restored, decision.in_use | replaced, undefined, jnp.any(decision.indeterminate), condition)
 
 
 def _by_derivatives(
     formulation: "AbstractFormulation", terms: Terms, decision: Decision, nearby: Nearby
-) -> RestoredRows:
-    """See `restore`."""
+) -> tuple[tuple[Array, Array, Array], Array, SecondOrderCondition]:
+    """C, σ and Γ with the restored rows, the mask of the rows whose multipliers are undefined, and the condition; see `restore`."""
     in_use, replaced = decision.in_use, decision.degenerate
     combined = decision.combined / terms.scale
     rows = combined @ decision.rate
@@ -117,7 +119,7 @@ def _by_derivatives(
     matrix = combined @ (decision.rate - nearby.gamma_by_velocity())
     both = replaced[:, None] & replaced
     # Rows and columns in units of their own, of which those of the responses are σ.
-    square = jnp.where(both, matrix @ responses.T, jnp.eye(in_use.shape[0]))
+    square = jnp.where(both, matrix @ responses.T, jnp.eye(in_use.shape[0], dtype=matrix.dtype))
     drift = jnp.where(replaced, combined @ nearby.right_hand_side(), 0)
     condition = SecondOrderCondition(replaced, jnp.where(replaced[:, None], matrix, 0), drift, square)
     # Multipliers grow like 1/distance in all rows of a degenerate combination, and so in redundant rows that depend on these.
@@ -125,5 +127,5 @@ def _by_derivatives(
     undefined = jnp.any(replaced[:, None] & involved, axis=0)
     undefined |= ~(in_use | replaced) & jnp.any(involved & undefined, axis=1)
     restoration = RestoredRows(restored, in_use | replaced, undefined, jnp.any(decision.indeterminate), condition)
-    final = restoration.terms_for(formulation, factor, terms.force, terms.gamma, drift)
-    return dataclasses.replace(restoration, terms=final)
+    gamma = restoration.terms_for(formulation, factor, terms.force, terms.gamma, drift).gamma
+    return (restored.jacobian, length, gamma), undefined, condition

@@ -36,9 +36,9 @@ from .contract import FunctionOfTime as FunctionOfTime
 from .contract import Guard as Guard
 from .contract import Indices as Indices
 from .contract import Key as Key
+from .contract import Limits as Limits
 from .contract import Matrix as Matrix
 from .contract import NoNaN as NoNaN
-from .contract import Limits as Limits
 from .contract import NonNegative as NonNegative
 from .contract import NonZero as NonZero
 from .contract import Number as Number

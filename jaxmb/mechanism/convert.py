@@ -49,7 +49,7 @@ def convert(state: State, source: System, target: System) -> State:
 @program
 def _measured(state: State, source: System, target: System) -> tuple[Array, Array]:
     """Coordinates and velocities of the target, by the poses of the source."""
-    origin, goal = linkage_of(source, "source"), linkage_of(target, "target")
+    origin, goal = linkage_of(source), linkage_of(target)
     motion = origin.motion(state.t, state.q, state.v, source.params)
     # The target may list its bodies in another order, or fewer of them.
     order = jnp.array([0, *(1 + origin.bodies.index(name) for name in goal.bodies)])
