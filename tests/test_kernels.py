@@ -1162,6 +1162,14 @@ def test_programs_hold_calls_of_the_systems_functions_not_these(derivative):
     assert "stablehlo.sine" not in text and "stablehlo.cosine" not in text and len(text.splitlines()) < 4000
 
 
+def test_a_gradient_reads_of_the_tape_what_the_run_has_made():
+    """It has room for the largest number of steps, and only compiled loops over the steps that were made get hold of it."""
+    system, state = make("four-bar")
+    last = lambda v: jm.simulate(system, dataclasses.replace(state, v=v), [0.2], throw=False, max_steps=4321).q[-1, 0]
+    lines = [line for line in jax.jit(jax.grad(last)).lower(state.v).as_text().splitlines() if "4322x" in line]
+    assert lines and all(any(word in line for word in ("custom_call", "call @", "func", "return")) for line in lines)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("build", "events", "most"), [("relative", True, 16_500), ("absolute", False, 20_000)])
 def test_programs_of_loops_in_space_are_small(build, events, most):
@@ -1596,14 +1604,14 @@ def test_whole_runs_equal_their_definition(lanes, taped, guarded):
         np.testing.assert_allclose(above[begun], 0.9, atol=1e-12)
         assert (above[ended] > 0.9 - 1e-12).all()
     if taped:
-        # Unused states of the tape, and when a step from its last one ended, may be anything.
-        *found, ts, ys, ends = found
-        *expected, ts_too, ys_too, ends_too = expected
-        begun, later = jnp.isfinite(ts)[..., None], ts[:, 1:]
-        until = lambda ends: jnp.where(jnp.isfinite(later), ends[:, :-1], jnp.inf)
-        found += [ts, jnp.where(begun, ys, 0), until(ends)]
-        # A guard ends a run within its last step.
-        expected += [ts_too, jnp.where(begun, ys_too, 0), until(ends_too) if guarded else later]
+        # What of the tape is not used may be anything: its last state is that at the end, from which no step has ended.
+        ts, row = expected[-3], jnp.arange(expected[-3].shape[1])
+        last = jnp.argmax(ts == expected[0][:, None], axis=1)[:, None]
+        states, steps = row <= last, row < last
+        used = lambda ts, ys, ends: [jnp.where(*x, 0) for x in ((states, ts), (states[..., None], ys), (steps, ends))]
+        # A guard ends a run within its last step; without one each ends where the next one begins.
+        ends = expected[-1] if guarded else jnp.roll(ts, -1, axis=1)
+        found, expected = [*found[:-3], *used(*found[-3:])], [*expected[:-3], *used(*expected[-3:-1], ends)]
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-13, atol=1e-13)
 
@@ -1624,16 +1632,14 @@ def test_the_way_back_over_whole_runs_equals_its_definition(name, solver):
     ts = jnp.where(row <= count[:, None], 1e-3 * row, jnp.inf)
     ys = packed[:, None] + 1e-4 * jnp.asarray(rng.normal(size=(lanes, room, packed.shape[1])))
     end = jax.vmap(lambda y, k: y[k])(ys, count)
-    place = jnp.where(times <= 1e-3 * count[:, None], jnp.maximum(jnp.ceil(times / 1e-3 - 1e-9) - 1, 0), room)
-    reached = jnp.sum(place < room, axis=1)
+    reached = jnp.sum(times <= 1e-3 * count[:, None], axis=1)
     ends = 1e-3 * (row + 1) - jnp.where((row == 1) | (row == 3), 1e-9, 0) * jnp.ones((lanes, 1))
     saved = jnp.concatenate([jnp.broadcast_to(times, (lanes, 6)), 1e-3 * count[:, None]], axis=1)
     bars = jnp.asarray(rng.normal(size=(lanes, 7, packed.shape[1])))
-    place = jnp.concatenate([place, jnp.zeros((lanes, 1))], axis=1).astype(jnp.int32)
-    given = ts, ends, ys, count, end, saved, bars, place, reached.astype(jnp.int32)
+    given = ts, ends, ys, count, end, saved, bars, reached.astype(jnp.int32)
     in_use = problem.independent(jnp.zeros(()), StateVector(packed[0], like.nq, like.nv))
     shared = (in_use, *arrays_of_field(moves, rest))
-    axes = (0,) * 9 + (None,) * len(shared)
+    axes = (0,) * 8 + (None,) * len(shared)
     found, expected = (jax.jit(jax.vmap(lambda *x, f=f: f(*x), axes))(*given, *shared) for f in (run, run.fn))
     for a, b in zip(found, expected, strict=True):
         scale = max(1.0, float(jnp.max(jnp.abs(b)))) if b.size else 1.0

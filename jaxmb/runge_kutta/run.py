@@ -18,8 +18,8 @@ from .step import StepProgram
 class RunProgram(RungeKuttaProgram):
     """The run (carry, times, parameters) ↦ (carry at its end, states at the times, tape), of functions that are scalar programs.
 
-    The carry begins with t₀, t₁, y₀, f₀, x of the step that is tried next, as of `StepProgram`. States at times that were not reached, and
-    unused times of the tape, are infinite; unused states and ends of the tape hold anything.
+    The carry begins with t₀, t₁, y₀, f₀, x of the step that is tried next, as of `StepProgram`. States at times that were not reached are
+    infinite; what of the tape is not used holds anything.
 
     A run with a guard ends with a step at whose end that holds, or within it where it begins to hold: the last t₀ and y₀, of the tape too, are those
     there, by the interpolation. Behind the states at the times there are then two more results: whether it has ended so, and y at the end of its last step.
@@ -143,10 +143,9 @@ class RunProgram(RungeKuttaProgram):
 
         first = jnp.array(0)
         ys = jnp.full((self.times, n), jnp.inf, self.dtype)
-        # The states are not filled: the tape has room for the largest number of steps, and writing all of it could cost more than the run.
-        # Its times are, so that unused ones sort behind all others.
+        # Not filled: the tape has room for the largest number of steps, and writing all of it could cost more than the run.
         room = lambda *shape: lax.empty((self.taped, *shape), self.dtype)
-        tape = (jnp.full(self.taped, jnp.inf, self.dtype), room(n), room()) if self.taped else ()
+        tape = (room(), room(n), room()) if self.taped else ()
         end = () if self.guard is None else (jnp.array(False), first_carry[2])
         begin = (jnp.array(True), tuple(first_carry), first, time_at(times, first), ys, end, first, tape)
         # At least one attempt is made: the caller takes the start for the end where a run has no duration.

@@ -22,9 +22,9 @@ class RunAdjoint(RungeKuttaProgram):
     """The reverse sweep over all steps of a run, from the last to the first, each of which is made again.
 
     Operands are the times at which steps begin and end, the tape's states, how many steps there are and where the last one ended, the times at which states
-    were saved, with the end, their cotangents, in which step each lies, how many of them were reached (the end apart), and the
-    parameters; results the cotangents of the start and of its time, the parameters that move and of
-    the saved times, and whether anything about a step was irregular.
+    were saved, with the end, their cotangents, how many of them were reached (the end apart), and the parameters; results the
+    cotangents of the start and of its time, the parameters that move and of the saved times, and whether anything about a step
+    was irregular.
 
     Attributes:
         stage, end, a, c: of the step, see `RungeKuttaProgram`; the first slope is evaluated anew.
@@ -50,15 +50,15 @@ class RunAdjoint(RungeKuttaProgram):
     @property
     def own(self) -> int:
         """How many operands, the first ones, belong to a run; the others are parameters."""
-        return 9
+        return 8
 
     @property
     def operands(self) -> tuple[Shaped, ...]:
         """Shapes and types of what it is given."""
         n, number = self.state.shape[0], self.number
-        integers = lambda *shape: Shaped(shape, jnp.int32)
-        saved = number(self.times), number(self.times, n), integers(self.times), integers()
-        tape = number(self.taped), number(self.taped), number(self.taped, n), integers()
+        integer = Shaped((), jnp.int32)
+        saved = number(self.times), number(self.times, n), integer
+        tape = number(self.taped), number(self.taped), number(self.taped, n), integer
         return (*tape, number(n), *saved, *self.stage.operands[2:])
 
     @property
@@ -74,8 +74,8 @@ class RunAdjoint(RungeKuttaProgram):
 
     def definition(self, call: Call, *operands: Array) -> list[Array]:
         """What it does, by the functions that `call` makes of scalar programs."""
-        (ts, ends, ys, count, end, *more), parameters = operands[:9], operands[9:]
-        saved = _SavedStates(call(self.read), count, *more)
+        (ts, ends, ys, count, end, *more), parameters = operands[:8], operands[8:]
+        saved = _SavedStates(call(self.read), *more)
         replay, pull = self._replay(call, parameters), self._pull(call, parameters)
 
         def step(after: _Sweep) -> _Sweep:
@@ -84,9 +84,10 @@ class RunAdjoint(RungeKuttaProgram):
             y1, h = jnp.where(k == count - 1, end, row(ys, k + 1)), t1 - t0
             again = replay(t0, t1, before)
             y0, raw, ks = again.y0, again.raw, again.slopes
-            (y0_bar, raw_bar, ks_bar, shift_bar), after = saved.read(after, t0, t1, y0, raw, ks, y1 - raw)
+            previous_end = jnp.where(k > 0, row(ends, jnp.maximum(k - 1, 0)), -jnp.inf)
+            (y0_bar, raw_bar, ks_bar, shift_bar), after = saved.read(after, previous_end, t0, t1, y0, raw, ks, y1 - raw)
             # The first step has a first slope of its own, and so has one that begins behind a jump, later than the one before it has ended.
-            reused = (k > 0) & self.reuses & (row(ends, jnp.maximum(k - 1, 0)) == t0)
+            reused = self.reuses & (previous_end == t0)
             # The slope that the next step has taken over is k_s/h.
             ks_bar = ks_bar.at[-1].add(after.slope_bar / h)
             # shift = y₁ − raw end: its cotangent belongs to the former, and with the opposite sign to the latter.
@@ -107,7 +108,7 @@ class RunAdjoint(RungeKuttaProgram):
         start = _Sweep(
             k=count - 1,
             unread=jnp.array(self.times - 1, jnp.int32),
-            due=count - 1,
+            due=jnp.full((), jnp.inf, self.dtype),
             bar=zero,
             slope_bar=zero,
             active_bars=[jnp.zeros(s.shape, s.dtype) for s in self.stage_vjp.results[1:]],
@@ -193,7 +194,7 @@ class _Sweep(NamedTuple):
     Attributes:
         k: which step is next.
         unread: the last saved state that was not read yet, and
-        due: in which step it lies.
+        due: its time; ∞ for the end, −∞ if all were read.
         bar: the cotangent of where step k ends,
         slope_bar: of its last slope as the step after it has taken that over,
         active_bars: of the parameters that move,
@@ -229,38 +230,31 @@ class _SavedStates:
 
     Attributes:
         pull: see `RunAdjoint.read`.
-        count: how many steps there are.
         times: at which states were saved.
         bars: their cotangents.
-        steps: in which step each lies.
         reached: how many of them were reached, the end apart.
     """
 
     pull: Callable[..., Sequence[Array]]
-    count: Array
     times: Array
     bars: Array
-    steps: Array
     reached: Array
 
-    def step_of(self, index: Array) -> Array:
-        """In which step a saved state lies, the end in the last one; −2 of none, where runs that are over never get to."""
-        # Saved times increase, as the tape does: one pointer that moves backwards finds those of a step without a search.
-        last = self.times.shape[0] - 1
-        here = jnp.where(index == last, self.count - 1, row(self.steps, jnp.maximum(index, 0)))
-        return jnp.where(index < 0, -2, here)
-
-    def read(self, after: _Sweep, t0: Array, t1: Array, *dense: Array) -> tuple[list[Array], _Sweep]:
-        """Cotangents of the interpolation of a step, (y₀, y₁, k, shift), and what goes on."""
+    def read(
+        self, after: _Sweep, previous_end: Array, t0: Array, t1: Array, *dense: Array
+    ) -> tuple[list[Array], _Sweep]:
+        """Cotangents of the interpolation of a step, (y₀, y₁, k, shift), and what goes on; the step before has ended at `previous_end`."""
 
         def add(state: PyTree) -> Any:
             index, _, dense_bar, times_bar = state
             own, *bars_of_step = self.pull(row(self.times, index), t0, t1, *dense, row(self.bars, index))
             dense_bar = [a + x for a, x in zip(dense_bar, bars_of_step, strict=True)]
             before = jnp.where(index == self.times.shape[0] - 1, self.reached, index) - 1
-            return before, self.step_of(before), dense_bar, with_row(times_bar, index, own)
+            due = jnp.where(before < 0, -jnp.inf, row(self.times, jnp.maximum(before, 0)))
+            return before, due, dense_bar, with_row(times_bar, index, own)
 
         begin = after.unread, after.due, [jnp.zeros_like(x) for x in dense], after.times_bar
-        # How many states were saved within a step is known at run time only.
-        index, due, dense_bar, times_bar = lax.while_loop(lambda c: c[1] == after.k, add, begin)
+        # Saved times increase, as the tape does: one pointer that moves backwards finds those of a step without a search. How many states
+        # were saved within a step is known at run time only.
+        index, due, dense_bar, times_bar = lax.while_loop(lambda c: c[1] > previous_end, add, begin)
         return dense_bar, after._replace(unread=index, due=due, times_bar=times_bar)

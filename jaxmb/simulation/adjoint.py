@@ -194,12 +194,7 @@ def _backward(
     bars = jax.tree.map(lambda saved_bar, end_bar: jnp.concatenate([saved_bar, end_bar[None]]), saved_bar, end_bar)
     within = times <= reached
     bars = jax.tree.map(lambda b: jnp.where(within.reshape((-1,) + (1,) * (b.ndim - 1)), b, 0), bars)
-    # The step in which each lies, the first that ends at or after it; none beyond what was reached.
-    ends = jnp.where(jnp.arange(tape.ends.shape[0]) < tape.count, tape.ends, jnp.inf)
-    indices = jnp.minimum(jnp.searchsorted(ends, inputs.ts), jnp.maximum(tape.count - 1, 0))
-    # Entries that were not reached lie beyond the tape, so that no step reads them.
-    indices = jnp.where(within[:-1], indices, tape.ts.shape[0])
-    read = times, bars, indices
+    read = times, bars, jnp.sum(within[:-1])
     compiled_sweep = compiled_run_adjoint(reverse, moves, *read)
     if compiled_sweep is None:
         sweep = _step_by_step(reverse, moves, *read)
@@ -219,7 +214,7 @@ def _backward(
 
 
 def _step_by_step(
-    reverse: ReverseStep, moves: PyTree, times: Array, bars: StateVector, indices: Array
+    reverse: ReverseStep, moves: PyTree, times: Array, bars: StateVector, reached: Array
 ) -> tuple[StateVector, Any, Array, Array]:
     """Cotangents of the start, of the problem, of the saved times and of the time at the start."""
     tape = reverse.tape
@@ -227,7 +222,7 @@ def _step_by_step(
     def step(carry: PyTree) -> Any:
         k, end_bar, slope_bar, moves_bar, times_bar, _ = carry
         replay = reverse.replay(moves, k)
-        dense_bar, times_bar = reverse.read(k, replay.dense, times, bars, times_bar, indices)
+        dense_bar, times_bar = reverse.read(k, replay.dense, times, bars, times_bar, reached)
         state_bar, slope_bar, bars_of_step, start_bar = reverse.step(moves, k, replay, end_bar, slope_bar, dense_bar)
         # The last entry that stays is that of the first step.
         return k - 1, state_bar, slope_bar, added(moves_bar, bars_of_step), times_bar, start_bar

@@ -18,7 +18,7 @@ from .step_records import Interpolant
 
 
 def compiled_run_adjoint(
-    reverse: ReverseStep, moves: PyTree, times: Float[Array, " T"], bars: StateVector, indices: Int[Array, " k"]
+    reverse: ReverseStep, moves: PyTree, times: Float[Array, " T"], bars: StateVector, reached: Int[Array, ""]
 ) -> tuple[tuple[StateVector, Any, Array, Array], Array] | None:
     """Over all steps of a tape: what `_step_by_step` of `adjoint.py` returns, and whether anything was irregular; None if it cannot be done so.
 
@@ -27,7 +27,7 @@ def compiled_run_adjoint(
         moves: what moves of the problem.
         times: of the saved states, the end being the last one.
         bars: their cotangents.
-        indices: in which step each lies but the last one, beyond the tape if it was not reached.
+        reached: how many of them were reached, the end apart.
     """
     compiled, rest, tape = reverse.compiled, reverse.rest, reverse.tape
     # It knows no samples that are no program.
@@ -43,10 +43,9 @@ def compiled_run_adjoint(
         return None
     integer = lambda x: jnp.asarray(x, jnp.int32)
     # The sweep makes one step at least; where the tape has none its result is not used.
-    count, padded = jnp.maximum(tape.count, 1), jnp.append(indices, 0)
-    reached = jnp.sum(indices < tape.ts.shape[0])
+    count = jnp.maximum(tape.count, 1)
     taped = tape.ts, tape.ends, tape.ys.packed, integer(count), tape.end.packed
-    saved = times, bars.packed, integer(padded), integer(reached)
+    saved = times, bars.packed, integer(reached)
     state, start_bar, *active_bars, times_bar, irregular = program(
         *taped, *saved, reverse.in_use, *arrays_of_field(moves, rest)
     )

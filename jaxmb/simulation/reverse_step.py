@@ -133,20 +133,23 @@ class ReverseStep(eqx.Module):
         )
 
     def read(
-        self, k: Array, dense: Interpolant, times: Array, bars: PyTree, times_bar: Array, indices: Array
+        self, k: Array, dense: Interpolant, times: Array, bars: PyTree, times_bar: Array, reached: Array
     ) -> tuple[Interpolant, Array]:
-        """Cotangents of the interpolation and of the times, from those of the states that are read off it."""
+        """Cotangents of the interpolation and of the times, from those of the states that are read off it, the first `reached` and the end."""
         t0, t1 = self.span(k)
         at = lambda dense, t: dense.at(self.method.solver.interpolation_cls, t0, t1, t)
 
         def read_one(n: Array, carry: PyTree) -> Any:
-            # The end is one of the states that are read, without an entry in `indices`.
-            i = jnp.where(first + n < beyond, first + n, indices.shape[0])  # the last one of the last step is the end
+            i = jnp.where(first + n < beyond, first + n, times.shape[0] - 1)  # the last one of the last step is the end
             interpolation_bar, time_bar = jax.vjp(at, dense, times[i])[1](entry_of(bars, i))
             return added(carry[0], interpolation_bar), carry[1].at[i].set(time_bar)
 
-        first, beyond = jnp.searchsorted(indices, k), jnp.searchsorted(indices, k, side="right")
-        count = beyond - first + (k == self.tape.count - 1)
+        is_last = lambda k: k == self.tape.count - 1
+        # A state lies in the first step that ends at or after it, or in the last one.
+        until = lambda k: jnp.where(k < 0, -jnp.inf, jnp.where(is_last(k), jnp.inf, self.tape.ends[k]))
+        up_to = lambda k: jnp.minimum(jnp.searchsorted(times[:-1], until(k), side="right"), reached)
+        first, beyond = up_to(k - 1), up_to(k)
+        count = beyond - first + is_last(k)
         return lax.fori_loop(0, count, read_one, (zeros_like(dense), times_bar))
 
     def step(
