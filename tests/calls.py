@@ -896,18 +896,27 @@ def label_of(function):
     return path.removeprefix("jaxmb.") + function.__name__
 
 
+def with_lists(arguments):
+    """The arguments with one array after the other as nested lists, by its name."""
+    for name, x in arguments.items():
+        if isinstance(x, np.ndarray | jax.Array) and x.ndim and x.dtype != np.uint32:  # which is a key
+            yield name, arguments | {name: np.asarray(x).tolist()}
+
+
 def walk(*groups):
     """Every wrong call: how many, and those that are not refused by name."""
     calls, failures = 0, []
     for function, given in right_calls(groups or GROUPS):
-        label = label_of(function)
+        label, failed = label_of(function), len(failures)
         arguments = {name: value.value if isinstance(value, Among) else value for name, value in given.items()}
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                call(function, arguments)
-        except Exception as error:
-            failures.append((label, "", "right", f"{type(error).__name__}: {str(error)[:300]}"))
+        for name, way in (("", arguments), *with_lists(arguments)):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    call(function, way)
+            except Exception as error:
+                failures.append((label, name, "right", f"{type(error).__name__}: {str(error)[:300]}"))
+        if len(failures) > failed:
             continue
         defaults = {key: p.default for key, p in inspect.signature(function).parameters.items()}
         for name, right in given.items():

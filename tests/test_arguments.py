@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import jaxmb as jm
-from jaxmb.foundations import Positive, contract, function_of
+from jaxmb.foundations import Finite, Positive, contract, function_of
 
 # What the library makes, or a user inherits from: it has no arguments to be checked at a door.
 MADE = {
@@ -123,10 +123,25 @@ def test_values_are_looked_at_where_they_are_known_and_kinds_always():
         jax.jit(door)(jnp.array(True))
 
 
+def test_sequences_of_numbers_are_arrays_where_arrays_are_asked_for():
+    @contract
+    def kinds(x: Finite | dict[str, float] | None = None, *, names: list[str] = (), span: tuple[float, float] = (0, 1)):
+        return [type(given) for given in (x, names, span)]
+
+    assert kinds([[1, 2.0], (3, 4)]) == [np.ndarray, tuple, tuple]
+    assert kinds({"a": 1.0}, names=["a"], span=[0.0, 1.0]) == [dict, list, list]
+    assert jax.jit(lambda t: entries([t, 1.0]))(2.0).tolist() == [2.0, 1.0]
+
+
+@contract
+def entries(x: Finite):
+    return x
+
+
 COST = """
 import inspect, timeit
 from typing import Annotated, Any
-from jaxmb.foundations import Positive, contract, function_of
+from jaxmb.foundations import Finite, Positive, contract, function_of
 
 @contract
 def door(a: Positive, names: list[str] = (), fn: Annotated[Any, function_of("t")] | None = None, flag: bool = True):

@@ -146,6 +146,8 @@ def test_what_cannot_be_held_is_told(pressed):
         ValueError, match="must act on a function or a coordinate out of 'O', 'A', 'guide' and 'B', but acts on 'Z'"
     ):
         jm.statics(system, state, hold=["Z"])
+    with pytest.raises(ValueError, match=r"`u` must have shape \(0,\), but has shape \(\)"):
+        jm.statics(system, state, ["O"], u=1.0)
     with pytest.raises(ValueError, match="`frame` must be 'world', 'body' or 'joint', but is 'x'"):
         jm.statics(system, state, hold=["O"], frame="x")
 

@@ -37,12 +37,14 @@ class Rule(NamedTuple):
         kind: whether a value is of that kind; a `TypeError` if not.
         value: whether a value of that kind is admissible, where it is known; a `ValueError` if not.
         axes: names of an array's axes. One that is named like a count of another argument, or of its system, is as long: "nv" of a `System`.
+        array: whether it is an array: nested sequences of numbers are made one before a function gets hold of them.
     """
 
     noun: str
     kind: Test
     value: Test = lambda value: True
     axes: tuple[str, ...] = ()
+    array: bool = False
 
     def __repr__(self) -> str:
         """In words only, as signatures show it in `help`."""
@@ -128,7 +130,7 @@ def function_of(arguments: str) -> Rule:
 def _all(noun: str, test: Test, axes: Sequence[int] | None = None) -> Rule:
     """A number, or an array of numbers, that pass a test, with one of these numbers of axes."""
     passes = _unless_traced(test)
-    return Rule(noun, _are_real, lambda x: (axes is None or np.ndim(x) in axes) and passes(x))
+    return Rule(noun, _are_real, lambda x: (axes is None or np.ndim(x) in axes) and passes(x), array=True)
 
 
 def _is_key(value: object) -> bool:
@@ -145,7 +147,7 @@ NonNegative = Annotated[Any, _range("a number that is not negative", lambda x: (
 NonZero = Annotated[Any, _range("a number other than zero", lambda x: (x != 0) & ~np.isnan(x))]
 Fraction = Annotated[Any, _range("a number from 0 to 1", lambda x: (x >= 0) & (x <= 1))]
 Share = Annotated[Any, _range("a number from 0 to less than 1", lambda x: (x >= 0) & (x < 1))]
-Numbers = Annotated[Any, Rule("an array of numbers", _are_real)]
+Numbers = Annotated[Any, Rule("an array of numbers", _are_real, array=True)]
 Finite = Annotated[Any, _all("an array of finite numbers", np.isfinite)]
 Vector = Annotated[Any, _all("finite numbers, (n,)", np.isfinite, (0, 1))]
 Matrix = Annotated[Any, _all("a matrix of finite numbers", np.isfinite, (2,))]
@@ -222,8 +224,8 @@ def _array(annotation: type[AbstractArray]) -> Rule:
     axes = None if "*" in annotation.dim_str or "..." in annotation.dim_str else annotation.dim_str.split()
     fits = lambda x: axes is None or np.ndim(x) == len(axes)
     if axes is None:
-        return Rule("an array of numbers", _are_real, fits)
-    return Rule(f"an array of shape ({', '.join(axes)})", _are_real, fits, tuple(axes))
+        return Rule("an array of numbers", _are_real, fits, array=True)
+    return Rule(f"an array of shape ({', '.join(axes)})", _are_real, fits, tuple(axes), True)
 
 
 def _either(annotations: Sequence[object]) -> Rule | None:
@@ -233,7 +235,8 @@ def _either(annotations: Sequence[object]) -> Rule | None:
         return None
     kind = lambda x: any(rule.kind(x) for rule in rules)
     axes = next((rule.axes for rule in rules if rule.axes), ())
-    return Rule(_or([rule.noun for rule in rules]), kind, lambda x: any(rule.admits(x) for rule in rules), axes)
+    array = any(rule.array for rule in rules)
+    return Rule(_or([rule.noun for rule in rules]), kind, lambda x: any(rule.admits(x) for rule in rules), axes, array)
 
 
 def _is_collection(value: object) -> bool:
@@ -329,6 +332,13 @@ def _element(owner: object, values: Mapping[str, object]) -> str:
     return f" of {kind}" + (f" '{name}'" if isinstance(name, str) and name else "")
 
 
+def _as_array(rule: Rule, value: object) -> object:
+    """A value that a rule admits: nested sequences of numbers as an array, if it is to be one."""
+    if not (rule.array and isinstance(value, list | tuple | range) and len(value) and _are_real(value)):
+        return value
+    return np.asarray(value) if is_concrete(value) else jax.numpy.asarray(value)
+
+
 class _Door:
     """The rules of a function's arguments, read at its first call: annotations may name classes that are defined later."""
 
@@ -352,25 +362,30 @@ class _Door:
                 rules[name] = rule, parameter.default
         return rules
 
-    def check(self, args: tuple[object, ...], keywords: dict[str, object]) -> None:
-        named = list(zip(self.positional, args, strict=False))
-        if self.rest is not None:
-            named += [(self.rest, value) for value in args[len(self.positional) :]]
+    def admitted(
+        self, args: tuple[object, ...], keywords: dict[str, object]
+    ) -> tuple[tuple[object, ...], dict[str, object]]:
+        """The arguments with which the function is called: those that were given, sequences of numbers as arrays."""
+        rest = [] if self.rest is None else [self.rest] * max(0, len(args) - len(self.positional))
+        named = list(zip((*self.positional, *rest), args, strict=False))
+        own = self.fn.__name__ == "__init__" and args
+        arguments: list[tuple[str, object]] = []
         for name, value in (*named, *keywords.items()):
             rule, default = self.rules.get(name, (None, None))
-            if rule is None or value is default:
-                continue
-            if rule.admits(value):
+            if rule is not None and value is not default:
+                if not rule.admits(value):
+                    whose = _element(args[0], dict(named) | keywords) if own else ""
+                    raise refusal(rule, f"`{name}`{whose}", value)
                 if rule.axes and np.ndim(value) == len(rule.axes):  # pyright: ignore[reportArgumentType]
                     _check_lengths(rule, f"`{name}`", value, [x for other, x in named if other != name])
-                continue
-            own = self.fn.__name__ == "__init__" and args
-            whose = _element(args[0], dict(named) | keywords) if own else ""
-            raise refusal(rule, f"`{name}`{whose}", value)
+                # What is made shows what it was given.
+                value = value if own else _as_array(rule, value)
+            arguments.append((name, value))
+        return tuple(value for _, value in arguments[: len(named)]) + args[len(named) :], dict(arguments[len(named) :])
 
 
 def contract(fn: F) -> F:
-    """The function, which refuses arguments that its annotations do not admit.
+    """The function, which refuses arguments that its annotations do not admit, and gets arrays for sequences of numbers where these are asked for.
 
     What is annotated as `Any`, and defaults, are not looked at.
 
@@ -381,7 +396,7 @@ def contract(fn: F) -> F:
 
     @functools.wraps(fn)
     def checked(*args: object, **keywords: object) -> object:
-        door.check(args, keywords)
+        args, keywords = door.admitted(args, keywords)
         return fn(*args, **keywords)
 
     return typing.cast(F, checked)

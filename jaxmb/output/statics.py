@@ -17,7 +17,7 @@ from ..mechanism import AbstractLinkage
 from ..reaction import ReactionReport, analyse_reactions
 from ..system import Mode, State, System, as_state, check_state, rows_at
 from ..topology import Lock
-from .quantities import over_states
+from .quantities import check_inputs, over_states
 from .wrench import Wrench, wrenches_at_rest
 
 
@@ -108,6 +108,7 @@ def statics(
         (10.0, [0.0, 20.0])
     """
     check_state(system, state)
+    check_inputs(system, state, u)
     locked = _locked(system, state, tuple(hold))
     formulation = formulation_at(formulation, system, locked)
     u = None if u is None else jnp.asarray(u, default_float())
