@@ -9,12 +9,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optimistix as optx
 import pytest
 from scipy.optimize import brentq
 
 import jaxmb as jm
 from jaxmb.runge_kutta import at_parts, begins_and_ceases
-from jaxmb.simulation.guard import SAMPLES_PER_STEP
+from jaxmb.simulation.guard import SAMPLES_PER_STEP, Bisection
 from jaxmb.topology import AbstractEvent
 from jaxmb.topology.context import EventContext
 from jaxmb.topology.reactions import ConstraintReactions
@@ -220,6 +221,23 @@ def test_a_repeated_guard_acts_again_when_it_has_left_zero():
     assert few.result == jm.RESULTS.events_exhausted and int(few.events.count) == 3
     with pytest.raises(RuntimeError, match=r"than `max_events`.*The last, at t = 6\.28319, was 'lock q0'"):
         jm.simulate(SLIDER, state, ts, events=events, max_events=3, **TIGHT)
+
+
+def test_the_state_at_an_event_is_where_its_guard_is_zero():
+    """To rounding, though steps are long, their interpolation is not exact, and the guard is steep."""
+    push = lambda t, q, v, p: 20.0 * t**3 * jnp.ones(1)
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=push)
+    lock = jm.Lock("q0", when=lambda t, q, v, reaction, p: 1000.0 * (q[0] - 0.3))
+    steps = dict(stepsize_controller=dfx.ConstantStepSize(), dt0=0.25)
+    solution = jm.simulate(system, jm.assemble(system), [1.0], events=[lock], max_events=1, **steps)
+    assert abs(float(solution.q[-1, 0]) - 0.3) < 1e-15
+
+
+def test_bisection_ends_at_the_resolution_of_time():
+    """Far from zero numbers of double precision lie further apart than an absolute tolerance asks for."""
+    rising = lambda t, _: t - 1234.5
+    found = optx.root_find(rising, Bisection(1e-15, 1e-15), jnp.array(1500.0), options={"lower": 1e3, "upper": 2e3})
+    assert 1234.5 < found.value < 1234.5 + 2e-12
 
 
 # A kind of event that the library does not know

@@ -157,6 +157,16 @@ def paper_d_and_xi(q, v, l):
     return np.array(d_a), np.array(d_b), xi_a, xi_b
 
 
+def test_without_constraints_all_velocities_must_be_chosen():
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2))
+    state = jm.assemble(system, v=[1.0, 2.0])
+    results = []
+    for chosen in ((0,), (0, 1)):
+        formulation = jm.formulation.CoordinatePartition(chosen)
+        results.append(jm.simulate(system, state, [1.0], formulation=formulation, throw=False).result)
+    assert results == [jm.RESULTS.unfit_choice, jm.RESULTS.successful]
+
+
 @pytest.mark.slow
 def test_four_bar_by_closure_by_partition_and_as_printed():
     """D and ξ three ways, to 1e-12."""

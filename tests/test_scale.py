@@ -282,3 +282,12 @@ def test_what_rows_do_not_size_has_the_size_of_how_far_it_gets():
         # The quickest from rest, √(v̇/ℓ), is faster than v/ℓ and than once in the run.
         rates = np.sqrt(2 / reach[2]) * np.array([1, *(unit * np.array(reach))])
         np.testing.assert_allclose([quickest, *by.v], rates, rtol=1e-14)
+
+
+def test_saved_times_have_no_part_in_the_sizes_of_a_run():
+    """Where the time of the run gives them, as no row and no force tells how far a coordinate gets: the same steps to the last bit."""
+    spring = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=lambda t, q, v, p: -0.01 * q)
+    state = jm.assemble(spring, [1.0], [1.0])
+    few, many = (jm.simulate(spring, state, np.linspace(0.0, 2.0, count)) for count in (2, 101))
+    assert int(few.stats["num_steps"]) == int(many.stats["num_steps"]) < 10
+    assert few.q[-1] == many.q[-1] and few.v[-1] == many.v[-1]

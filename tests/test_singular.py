@@ -22,9 +22,11 @@ from slider_crank import height, mass
 from systems import FORMULATIONS, contradictory
 
 import jaxmb as jm
-from jaxmb.kinematics import BESIDE, NEAR, Correction, Rows
+from jaxmb.kinematics import BESIDE, NEAR, Correction, Rows, correct
 from jaxmb.simulation import judgement, passage
+from jaxmb.simulation.method import Method
 from jaxmb.simulation.passage import TRIALS, Path, _SignBracket, _Trial
+from jaxmb.simulation.regular import regular_states
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.stages import Tableau, all_stages
 from jaxmb.simulation.state_vector import StateVector
@@ -166,6 +168,71 @@ def test_rows_that_depend_on_time_are_lost_and_restored():
     exact = jax.vmap(curve_acceleration)(times)
     np.testing.assert_allclose(out.vdot, exact, atol=1e-5)
     assert int(out.rank[0]) == 0
+
+
+def test_the_vector_field_beside_a_singular_pose_is_interpolated_along_the_motion():
+    """By states on the line as it moves, from one that lies off it."""
+
+    system = rheonomic()
+
+    @jax.jit
+    def near(t):
+        state = jm.assemble(system, curve(t), velocity(t), t=t)
+        parts = jm.formulation.GaussProjection(), jm.Projection(), None, state.scale, jnp.array(True), None
+        field, in_use = VectorField(system, *parts), jnp.ones(system.m, bool)
+        y = StateVector.of(state.q + jnp.array([1e-7, 0.0]), state.v, jnp.zeros(()))
+        factor = field.evaluate_regular(t, y, in_use)[2]
+        end = Correction.none(y.q, y.v, in_use, factor.basis)
+        interpolated, tau, _ = field.evaluate_near_singular(t, y, in_use, factor, jnp.array(False), end)
+        return interpolated.v, tau
+
+    t = jnp.array(3e-5)
+    interpolated, tau = near(t)
+    np.testing.assert_allclose(interpolated, curve_acceleration(t), rtol=0, atol=1e-5)
+    assert tau > 1e-4
+
+
+@pytest.mark.parametrize(("distance", "least", "most"), [(3e-3, 0.0, 1e-14), (1.0, 1e-8, 1e-6)])
+def test_beside_a_singular_pose_a_correction_is_repeated(distance, least, most):
+    """Until it has begun on the constraints; elsewhere a step by the rows where the state is leaves an error of second order."""
+    system = slider_crank()
+    angle = np.pi / 2 + distance
+
+    @jax.jit
+    def corrected():
+        state = jm.as_state(system, [angle, 2 * np.pi - 2 * angle], [1.0, -2.0])
+        formulation = jm.formulation.GaussProjection()
+        in_use = formulation.prepare(jm.evaluate(system, state))
+        off = dataclasses.replace(state, q=state.q + jnp.array([1e-3, -5e-4]))
+        return correct(system, formulation, off, in_use, 1)
+
+    assert least <= float(jnp.max(jnp.abs(corrected().position))) <= most
+
+
+def test_saved_states_are_regular_where_their_rows_are_certain():
+    """One that was not reached is nobody's; beside a singular pose the general program corrects what was saved."""
+    system, poses = slider_crank(), np.pi / 2 + np.array([0.5, 1e-3])
+    states = [jm.as_state(system, [angle, 2 * np.pi - 2 * angle], [1.0, -2.0]) for angle in poses]
+    parts = jm.formulation.GaussProjection(), jm.Projection(), None, states[0].scale, jnp.array(True), None
+    field, in_use, zero = VectorField(system, *parts), jnp.ones(system.m, bool), jnp.zeros(())
+    method = Method(
+        ConstrainedSolver(dfx.Bosh3()), dfx.ConstantStepSize(), None, None, dfx.NoProgressMeter(), None, None
+    )
+    usual, near = (StateVector.of(state.q, state.v, zero) for state in states)
+    absent = usual.like(jnp.inf + usual.packed)
+    saved = lambda y: jax.tree.map(lambda *x: jnp.stack(x), usual, y)
+    regular = lambda y: regular_states(method, field, in_use, jnp.zeros(2), y, usual)
+    found = [regular(saved(y)) for y in (usual, near, absent)]
+    assert [bool(good) for *_, good in found] == [True, False, True]
+    assert jnp.isnan(found[2][0].packed[1]).all() and jnp.isfinite(found[2][0].packed[0]).all()
+
+
+def test_an_acceleration_that_interpolation_confirms_stays_as_it_is():
+    """Beside a singular pose, where the terms alone give it to rounding; between samples it is exact to 1e-10."""
+    angle = np.pi / 2 + np.array([3e-4, 1e-3, 3e-3])
+    q, v = np.stack([angle, 2 * np.pi - 2 * angle], axis=1), np.tile([5.0, -10.0], (3, 1))
+    out = beside_the_pose()(jnp.asarray(q), jnp.asarray(v))
+    np.testing.assert_allclose(out.vdot[:, 0], crank_acceleration(angle, 5.0), rtol=0, atol=1e-13)
 
 
 @pytest.mark.slow
