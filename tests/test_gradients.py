@@ -302,6 +302,17 @@ def test_saved_states_are_read_off_the_steps_in_which_they_lie_and_the_end_off_t
             np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
+def test_a_step_is_made_again_by_the_general_program_where_rows_are_not_certain():
+    """And only there: at the centre the row of the rod is lost."""
+    active, y, reverse = swept_back()
+    again = jax.jit(lambda y: reverse.smooth_sweep.replay_smooth(active, jnp.zeros(()), jnp.array(1e-3), y)[2])
+    assert [bool(again(at)) for at in (y, y.with_qv(1e-4 * y.q, y.v), y.like(jnp.inf + y.packed))] == [
+        False,
+        True,
+        True,
+    ]
+
+
 def test_a_stage_and_an_end_are_swept_back_far_from_singular_poses_as_anywhere():
     """Along any direction both are what forward mode finds: of the vector field, and of the correction."""
     active, y, reverse = swept_back()
