@@ -157,11 +157,17 @@ def test_derivatives_beside_the_flat_pose():
             np.testing.assert_allclose(by_angle, -four_bar_accelerates(np.pi / 2 - angle), atol=1e-7)
 
 
-def test_how_fast_a_remainder_grows_is_that_of_what_the_row_has_beside_the_others():
-    """φ₂ − φ₁ = δ y: along the directions of rows that are not close to being dependent it may turn as it likes."""
-    delta, rates = 1e-6, jnp.array([[0.0, 2.0, 3.0, 5.0], [7.0, 8.0, 7.0, 9.0], [0.0, 0.0, 0.0, 1.0]])
+@pytest.mark.parametrize("unit", [1.0, 1e-3, 1e6])
+def test_how_fast_a_remainder_grows_is_that_of_what_the_row_has_beside_the_others(unit):
+    """φ₂ − φ₁ = δ y: along the directions of rows that are not close to being dependent it may turn as it likes; the third row has a unit of its own."""
+    delta, scale, rates = (
+        1e-6,
+        jnp.array([1.0, 1.0, unit]),
+        jnp.array([[0.0, 2.0, 3.0, 5.0], [7.0, 8.0, 7.0, 9.0], [0.0, 0.0, 0.0, 1.0]]),
+    )
     rows = jnp.array([[1.0, 0.0, 0.0, 0.0], [1.0, delta, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
-    factor = jm.linalg.ConstrainedFactor(jnp.eye(4), rows, jnp.ones(3), jnp.ones(3, bool), rank_tol=1e-9)
+    rows, rates = scale[:, None] * rows, scale[:, None] * rates
+    factor = jm.linalg.ConstrainedFactor(jnp.eye(4), rows, scale, jnp.ones(3, bool), rank_tol=1e-9)
     speeds, growing = growth(factor, rates, factor.remainders < 1e-3)
     np.testing.assert_allclose(speeds[1], np.hypot(8.0 - 2.0, 7.0 - 3.0), rtol=1e-9)
     assert growing.tolist() == [False, True, False]
