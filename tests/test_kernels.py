@@ -746,6 +746,17 @@ def test_what_a_derivative_of_its_own_depends_on_is_seen():
     assert_equal(own(x, dot), expected(x, dot))
 
 
+def test_a_derivative_of_its_own_is_taken_where_other_arguments_are_known():
+    @jax.custom_jvp
+    def twice(known, x):
+        return known * x
+
+    twice.defjvp(lambda primals, tangents: (twice(*primals), 5 * tangents[1]))
+    x, dot = jnp.array([1.0, 2.0, -1.0]), jnp.array([0.5, 1.0, 2.0])
+    own, _ = pulled(lambda x: twice(jnp.array(2.0), x), 3)
+    assert_equal(own(x, dot), 5 * dot)
+
+
 @pytest.mark.slow
 def test_cotangents_of_random_programs():
     """What does not change has none, also where JAX finds 0·∞: √|x − x|."""

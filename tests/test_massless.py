@@ -167,7 +167,7 @@ def test_hinges_that_meet_in_a_point_through_links_without_mass_are_one_joint(hi
 
 def test_rows_are_sized_by_the_masses_nearest_to_them():
     """M + m Σ DᵀD of differences D, by rows in any units: a chain of one mass and three velocities without, and two more that rounding alone ties to it."""
-    m, units = 3.0, np.array([1e-9, 1.0, 40.0, 1e6])
+    m, units = 3.0, np.array([1e-17, 1.0, 40.0, 1e6])
     ends = np.array([[1, -1, 0, 0, 0, 0], [0, 1, -1, 0, 0, 0], [0, 0, 1, -1, 0, 0], [1e-17, 0, 0, 0, 1, -1]])
     mass = np.diag([m, 0, 0, 0, 0, 0])
     metric = lambda mass: jm.linalg.regular_metric(jnp.asarray(mass), jnp.asarray(units[:, None] * ends))
