@@ -106,13 +106,13 @@ def throughput(rows: list[dict[str, Any]]) -> plt.Figure:
 def gradients(rows: list[dict[str, Any]]) -> plt.Figure:
     """Time and memory of derivatives beside the run, against numbers of parameters."""
     figure, axes = plt.subplots(1, 2, figsize=(10, 5), layout="constrained")
-    lines = {"run": ":", "forward": "--", "reverse, tape": "-", "reverse, checkpoints": "-."}
+    lines = {"run": "o:", "forward": "s--", "reverse, tape": "D-", "reverse, checkpoints": "^-."}
     hues = {runs: f"C{i}" for i, (runs,) in enumerate(grouped(rows, "runs"))}
     for (runs, derivative), own in grouped(rows, "runs", "derivative").items():
         counts = [row["parameters"] for row in own]
-        style = dict(marker="o", linestyle=lines[derivative], color=hues[runs], label=f"{derivative}, {runs} at once")
-        axes[0].loglog(counts, [row["times_the_run"] for row in own], **style)
-        axes[1].loglog(counts, [row["temporary_mb"] for row in own], **style)
+        style = dict(color=hues[runs], label=f"{derivative}, {runs} at once")
+        axes[0].loglog(counts, [row["times_the_run"] for row in own], lines[derivative], **style)
+        axes[1].loglog(counts, [row["temporary_mb"] for row in own], lines[derivative], **style)
     axes[0].set(xlabel="parameters", ylabel="time, in times of the run")
     axes[1].set(xlabel="parameters", ylabel="memory for temporaries, MB")
     for axis in axes:

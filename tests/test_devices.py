@@ -1,5 +1,6 @@
 """What an accelerator asks of a program: no call of the host and no LAPACK; batches on several devices and in several processes."""
 
+import contextlib
 import functools
 import os
 import re
@@ -358,3 +359,21 @@ def test_assembly_without_constraints_is_exported():
     assembled = lambda speed: jm.assemble(system, {"shoulder": 0.3}, {"elbow": speed}, throw=False).v
     program = export.export(jax.jit(assembled), platforms=["cpu", "cuda"])(jax.ShapeDtypeStruct((), jnp.float64))
     assert np.allclose(program.call(2.0), [0.0, 2.0])
+
+
+def test_what_a_mesh_refuses_leaves_no_trace():
+    """JAX takes no arrays over `Explicit` axes, which `make_mesh` makes, in a batch: later runs of the system were refused as well."""
+    joint = P.Revolute("pivot of a mesh", "ground", "rod.a")
+    system = P.Mechanism([P.Body.rod("rod", 1.0, 1.0)], [joint], gravity=(0.0, -9.81)).build()
+
+    @jax.jit
+    def end(speed):
+        return jm.simulate(system, jm.as_state(system, [0.3], speed[None]), TS, throw=False).q[-1, 0]
+
+    speeds = jnp.array([-1.0, 1.0])
+    mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Explicit,))
+    with contextlib.suppress(Exception):
+        jax.vmap(end)(jax.device_put(speeds, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("rows"))))
+    with jax.set_mesh(mesh):
+        within = end(speeds[0])
+    np.testing.assert_array_equal(jax.vmap(end)(speeds)[0], within)

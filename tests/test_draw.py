@@ -731,3 +731,14 @@ def test_a_perspective_view_has_axes_and_a_bar_of_its_length():
         np.testing.assert_allclose(x[0], z[0])
         assert z[1, 1] > z[0, 1] and abs(z[1, 0] - z[0, 0]) < 1e-12 * unit and x[1, 0] > x[0, 0] and y[1, 0] > y[0, 0]
         np.testing.assert_allclose(np.diff(bar, axis=0)[0], [0.5 * unit, 0.0], atol=1e-12 * unit)
+
+
+def test_a_plane_that_something_slides_on_is_within_the_picture():
+    """Its corners lie where neither the body nor the origin is, in perspective the near ones farther out."""
+    box = S.Body("box", 1.0, shape=S.Box((0.3, 0.16, 0.1)))
+    system = S.Mechanism([box], [S.Planar("table", "ground", ("box", (0.0, 0.0, -0.05)))]).build()
+    for x, y in ((0.3, 0.2), (-0.3, 0.9), (1.5, -0.4)):
+        ax = jm.plot.draw(system, posed(system, [x, y, 0.5]), symbols=0.045)
+        (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+        drawn = np.concatenate([path.vertices for patches in ax.collections for path in patches.get_paths()])
+        assert np.all((left < drawn[:, 0]) & (drawn[:, 0] < right) & (low < drawn[:, 1]) & (drawn[:, 1] < high))

@@ -71,3 +71,19 @@ def test_relative_and_absolute_builds_agree(key):
 
 def _wrapped(angle, near):
     return angle + 2 * jnp.pi * jnp.round((near - angle) / (2 * jnp.pi)), angle
+
+
+@pytest.mark.parametrize("key", PAIRS, ids=lambda key: "-".join(key))
+def test_what_acts_along_a_coordinate_acts_along_its_velocity(key):
+    """Springs, drivers and what holds a pose act by the coordinate's derivative, motors by the velocity: one force on the bodies, off the joint too."""
+    joint, rng = PAIRS[key], np.random.default_rng(1)
+    pair, data, dim = joint.pair, joint.data(), 2 if key[0] == "planar" else 3
+    q = rng.normal(size=len(pair.coordinates))
+    x = pair.pose(pair.normalise(jnp.asarray(q)), data)
+    turn = rng.normal(size=(dim, dim))
+    twist = jnp.zeros((dim + 1, dim + 1)).at[:dim, :dim].set(turn - turn.T).at[:dim, -1].set(rng.normal(size=dim))
+    _, by_coordinate = jax.jvp(lambda x: pair.measure(x, data), (x,), (twist @ x,))
+    by_velocity = pair.rates(x, twist @ x)
+    for i, name in enumerate(pair.velocities):
+        if name in pair.coordinates:
+            np.testing.assert_allclose(by_coordinate[pair.coordinates.index(name)], by_velocity[i], atol=1e-12)

@@ -291,3 +291,20 @@ def test_saved_times_have_no_part_in_the_sizes_of_a_run():
     few, many = (jm.simulate(spring, state, np.linspace(0.0, 2.0, count)) for count in (2, 101))
     assert int(few.stats["num_steps"]) == int(many.stats["num_steps"]) < 10
     assert few.q[-1] == many.q[-1] and few.v[-1] == many.v[-1]
+
+
+def test_an_angle_turns_by_a_radian_however_small_it_is():
+    """A sleigh whose rotor is driven: at 1e-9 rad the driver's size was that, and of a start's speed across the edge nothing was seen."""
+    P = jm.planar
+    bodies = [P.Body("board", 1.0, 0.1, com=(0.2, 0.0)), P.Body("rotor", 0.5, 0.1)]
+    joints = [P.Revolute("spin", "board", "rotor"), P.KnifeEdge("blade", "board")]
+    driver = P.Driver("drive", "spin", lambda t, p: p["start"] + 0.7 * jnp.sin(t))
+    for start in (0.0, 1e-12, 1e-9):
+        system = P.Mechanism(bodies, joints, [driver], params={"start": start}).build()
+        state = jm.assemble(system, v={"board.x": 1.0})
+        assert state.scale.span[0] == 1.0
+        scale, _ = sizes_of_run(system, state, jnp.array(1.0), Values.of(system, state))
+        assert 1.0 < scale.rate < 10.0  # by what turns by rounding alone it was 3e5
+        across = jm.as_state(system, state.q, state.v.at[1].add(1e-3))
+        with pytest.raises(ValueError, match="'blade' is violated at the start"):
+            jm.simulate(system, across, jnp.array([1.0]))

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..foundations import program
 from ..linalg import solve_spd
-from ..system import Scale, System, position_residual
+from ..system import Scale, System, angles, position_residual
 
 # Guesses that are tried one after the other, for large systems fewer so that their number times that of the velocities is bounded, and the
 # steps from each.
@@ -50,9 +50,7 @@ def search_pose(
     random = np.random.default_rng(0)
     # By coordinate, so that further ones change nothing.
     draws = np.stack([random.uniform(-np.pi, np.pi, SAMPLES + count) for _ in range(system.nv)], axis=1)
-    rates = (None,) * system.nv if system.joints is None else system.joints.units[1]
-    angles = np.array([unit == "rad/s" for unit in rates])
-    sizes = jnp.where(angles & (scale.reach > 0), 1, scale.reach)  # of which no row tells stays
+    sizes = jnp.where(angles(system) & (scale.reach > 0), 1, scale.reach)  # of which no row tells stays
     index = np.array(fixed, int)
 
     def displaced(q: Array, step: Array) -> Array:

@@ -28,6 +28,7 @@ _CALLS = {
 }
 # Of these, what comes with derivatives of its own.
 _CUSTOM = frozenset({"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"})
+NO_MESH = jax.sharding.AbstractMesh((), ())
 
 
 def pruned(program: ClosedJaxpr) -> ClosedJaxpr:
@@ -53,10 +54,14 @@ def body(equation: JaxprEqn) -> ClosedJaxpr | Jaxpr | None:
     """The program that stands in an equation's place; None if there is none."""
     name, params = equation.primitive.name, equation.params
     if name == "call_hi_primitive":  # from 0.11.2 on: an operation that is written in JAX, as a search in a table
-        return jax.make_jaxpr(lambda *xs: equation.primitive.to_lojax(*xs, **params))(
-            *(v.aval for v in equation.invars)
-        )
+        return traced(lambda *xs: equation.primitive.to_lojax(*xs, **params), *(v.aval for v in equation.invars))
     return params[_CALLS[name]] if name in _CALLS else None
+
+
+def traced(fn: Callable[..., Any], *arguments: Any) -> ClosedJaxpr:
+    """The program of a function of arrays of these shapes, without the mesh of the call that comes first: all later ones share it."""
+    with jax.sharding.use_abstract_mesh(NO_MESH):
+        return jax.make_jaxpr(fn)(*arguments)
 
 
 def contains(program: ClosedJaxpr | Jaxpr, *names: str) -> bool:

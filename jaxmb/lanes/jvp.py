@@ -12,7 +12,7 @@ from .code import Code
 from .errors import NotScalarError
 from .forward import tangents
 from .graph import OperationGraph
-from .jaxpr import pruned
+from .jaxpr import pruned, traced
 from .program import WRITING, Program, is_number
 from .reverse import DifferentiatingReader
 from .scalarise import LARGEST_DERIVATIVE, Reader, Value
@@ -62,7 +62,7 @@ class JVPProgram(Program):
             return [*values, *(changes[k] for k in self.numbers)]
 
         with WRITING:
-            return jax.make_jaxpr(both)(*self.operands)
+            return traced(both, *self.operands)
 
     def inlined(self, reader: Reader, operands: Sequence[Value]) -> list[Value]:
         """The results, operation by operation if that can be done."""

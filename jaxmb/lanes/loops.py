@@ -5,7 +5,6 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
-import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.typing import ArrayLike
@@ -14,7 +13,7 @@ from jaxtyping import Array
 from .code import Shaped, Subprogram, entries
 from .control_flow import cond, scan
 from .errors import NotScalarError
-from .jaxpr import body, contains, is_literal, opened, pruned, scan_counts, shaped
+from .jaxpr import body, contains, is_literal, opened, pruned, scan_counts, shaped, traced
 from .module import LaneLoop
 from .program import Program, lanes_p
 from .queue import Operand, Queue, ResultRows
@@ -94,7 +93,7 @@ class LoopProgram(abc.ABC):
     @functools.cached_property
     def jaxpr(self) -> ClosedJaxpr:
         """What it does, with calls of scalar programs."""
-        return pruned(jax.make_jaxpr(functools.partial(self.definition, compiled))(*self.operands))
+        return pruned(traced(functools.partial(self.definition, compiled), *self.operands))
 
     def inlined(self, reader: Reader, operands: Sequence[Value]) -> list[Value]:
         """The results, written into another program in place of a call."""

@@ -18,7 +18,7 @@ from .code import Code, Shaped, Subprogram, entries, precision
 from .elementwise import by_numbers
 from .errors import NotScalarError
 from .graph import OperationGraph
-from .jaxpr import contains, jaxpr_as_fun, pruned
+from .jaxpr import contains, jaxpr_as_fun, pruned, traced
 from .jit import missing, registered
 from .module import LaneLoop
 from .queue import Operand, Queue
@@ -85,7 +85,7 @@ class Program:
     ) -> "Program":
         """Of a function of arrays of these shapes, which returns a sequence of arrays."""
         with WRITING:
-            jaxpr = jax.make_jaxpr(fn)(*arguments)
+            jaxpr = traced(fn, *arguments)
         return cls(jaxpr, linear, largest=largest, thorough=thorough, exact=exact, brief=brief, library=library)
 
     @classmethod
@@ -233,7 +233,7 @@ class TransposedProgram(Program):
             return list(jax.linear_transpose(of_linear, *(program.operands[k] for k in linear))(cotangents))
 
         with WRITING:
-            return jax.make_jaxpr(back)(*self.operands)
+            return traced(back, *self.operands)
 
 
 def _numbers(graph: OperationGraph, nodes: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from .code import Shaped
 from .graph import CONSTANT, INPUT, OPAQUE, OperationGraph
-from .jaxpr import equation_as_fun, has_own_derivative, pruned, shaped
+from .jaxpr import equation_as_fun, has_own_derivative, pruned, shaped, traced
 from .operations import OPERATIONS
 from .program import WRITING, is_number
 from .scalarise import LARGEST, Reader, Value
@@ -120,7 +120,7 @@ class OwnDerivative:
             return change(of_some(numbers, at, moving), [at[k] for k in moving], xs[len(operands) :])
 
         with WRITING:
-            return pruned(jax.make_jaxpr(fn)(*operands, *directions))
+            return pruned(traced(fn, *operands, *directions))
 
 
 class DifferentiatingReader(Reader):
@@ -180,7 +180,7 @@ def _pullback(operation: str, count: int, moving: tuple[int, ...], dtype: np.dty
         return jax.vjp(fn, *(arguments[k] for k in moving))[1](bar)
 
     with WRITING:
-        return pruned(jax.make_jaxpr(pull)(*(Shaped((), dtype) for _ in range(count + 1))))
+        return pruned(traced(pull, *(Shaped((), dtype) for _ in range(count + 1))))
 
 
 class Sweep:

@@ -13,7 +13,7 @@ from .control_flow import CONTROL_FLOW
 from .errors import NotScalarError
 from .graph import OperationGraph
 from .indexing import INDEXING
-from .jaxpr import body, is_literal, opened, shaped
+from .jaxpr import body, is_literal, opened, shaped, traced
 from .operations import OPERATIONS
 from .uncompiled import over_lanes
 
@@ -187,4 +187,4 @@ def _program_in_place(equation: JaxprEqn) -> ClosedJaxpr | Jaxpr | None:
     if equation.primitive.name != "scalar_program":
         return body(equation)
     program, lanes = equation.params["program"], equation.params["lanes"]
-    return jax.make_jaxpr(over_lanes(program.fn, program.operands, lanes))(*map(shaped, equation.invars))
+    return traced(over_lanes(program.fn, program.operands, lanes), *map(shaped, equation.invars))

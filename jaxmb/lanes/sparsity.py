@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 
-import jax
 import numpy as np
 from jaxtyping import Bool
 
 from .code import Shaped, entries
 from .graph import INPUT, OperationGraph
-from .jaxpr import pruned
+from .jaxpr import pruned, traced
 from .program import WRITING
 from .scalarise import scalarise
 
@@ -26,7 +25,7 @@ def sparsity(fn: Callable[..., object], first: Shaped, *others: Shaped) -> list[
     nodes = [np.array([graph.influenced(1 << k) for k in range(count)]).reshape(first.shape)]
     nodes += [np.full(s.shape, graph.influenced(0)) for s in others]
     with WRITING:
-        jaxpr = jax.make_jaxpr(fn)(first, *others)
+        jaxpr = traced(fn, first, *others)
     results = scalarise(graph, pruned(jaxpr), nodes)
     return [graph.matrix(np.ravel(result), count) for result in results]
 

@@ -221,11 +221,8 @@ class Helix(AbstractPair):
 
     def gap(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " rows"]:
         """The lag itself, between −h/2 and h/2."""
-        lead, matrix, shift = data[0] / (2 * jnp.pi), rotation_of(x), position_of(x)
-        lag = shift[2] / lead - self.rotation.measure(matrix)[0]
-        # The nearest turn: a screw is closed again after each pitch, so that the lag is only meant up to h.
-        lag = lead * jnp.arctan2(jnp.sin(lag), jnp.cos(lag))
-        return jnp.concatenate([shift[:2], self.rotation.angles_off(matrix), lag[None]])
+        lead, off = data[0] / (2 * jnp.pi), self.rotation.angles_off(rotation_of(x))
+        return jnp.concatenate([position_of(x)[:2], off, lead * self._lag(x, data)])
 
     def aligned(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, ""]:
         """The rotation's, and the cosine of the lag."""
@@ -234,8 +231,13 @@ class Helix(AbstractPair):
         return jnp.minimum(self.rotation.aligned(matrix), in_phase)
 
     def measure(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " nq"]:
-        """The angle that goes with the shift."""
-        return x[2:3, -1] * (2 * jnp.pi / data[0])
+        """The angle, in the turn that the shift tells: an effort along it is a torque about the axis, as by `rates`."""
+        return x[2:3, -1] * (2 * jnp.pi / data[0]) - self._lag(x, data)
+
+    def _lag(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, "1"]:
+        """By how much the shift's angle is beyond the rotation's, to the nearest turn: a screw is closed again after each pitch."""
+        lag = x[2:3, -1] * (2 * jnp.pi / data[0]) - self.rotation.measure(rotation_of(x))
+        return jnp.arctan2(jnp.sin(lag), jnp.cos(lag))
 
     def rates(self, x: Float[Array, "D D"], derivative: Float[Array, "D D"]) -> Float[Array, " nv"]:
         """The rotation's."""

@@ -13,6 +13,7 @@ from .solid import COARSE, Solid, circle, polygon, transform, tube, with_axis_as
 from .symbols import anchor, ball, bar, block, floor, hatched, hinge, thread
 
 BAR = 0.35  # radius of bars in space, in sizes of symbols
+OVERHANG = 2.5  # of a plane that something slides on, in sizes of symbols
 
 
 def anchors(now: Snapshot) -> Iterable[Primitive]:
@@ -128,11 +129,17 @@ def _slider(now: Snapshot, link: Connection, pose: np.ndarray, b: np.ndarray, en
 
 def _plane(now: Snapshot, link: Connection, a: np.ndarray, b: np.ndarray) -> Iterable[Primitive]:
     """The plane of A under the position of B."""
-    u, reach = now.size, now.reach(link)[:, :2]
-    low, high = np.minimum(reach[0], 0.0) - 4 * u, np.maximum(reach[1], 0.0) + 4 * u
+    u, (low, high) = now.size, plane_under(now, link)[:, :2]
+    low, high = low - OVERHANG * u, high + OVERHANG * u
     colour = now.colours.get(link.name, GUIDE)
     yield from of_solid(3, link.name, floor(a, low, high, u), colour, 0.7, PALE)
     yield from of_solid(3, link.name, ball(b, 0.8 * u), colour)
+
+
+def plane_under(now: Snapshot, link: Connection) -> np.ndarray:
+    """Least and largest position (2, 3) on the plane of A that B slides on, its origin among them."""
+    reach = now.reach(link) * [1.0, 1.0, 0.0]
+    return np.stack([np.minimum(reach[0], 0.0), np.maximum(reach[1], 0.0)])
 
 
 def _sleeve(now: Snapshot, link: Connection, pose: np.ndarray, axis: int) -> tuple[float, float, float] | None:

@@ -11,7 +11,7 @@ from ..system import State, System
 from .colour import of_body
 from .drives import arrows, drive
 from .gears import relation
-from .joints import BAR, anchors, contact, guide_symbol, joint_symbol, rod, under
+from .joints import BAR, anchors, contact, guide_symbol, joint_symbol, plane_under, rod, under
 from .primitive import Primitive, of_solid
 from .shapes import connections, solids
 from .snapshot import Snapshot, Trajectory
@@ -99,15 +99,15 @@ class Scene:
         return extent
 
     def _extent(self, now: Snapshot) -> list[np.ndarray]:
-        """Bodies, ends of connections, springs and driven distances, and the ground under what rolls."""
+        """Bodies, ends of connections, springs and driven distances, and what is rolled or slid upon."""
         points = [
             transform(pose, x.points) for pose, x in zip(now.poses, self.solids, strict=True) if x.edges or x.rods
         ]
         for link in self.links:
             a, b = now.ends(link)
             points += [a[None, :-1, -1], b[None, :-1, -1]]
-            if link.rolls:
-                corners = under(now.reach(link), float(link.numbers[0]))
+            if link.rolls or (link.slides and len(link.pair.axes) > 1):
+                corners = under(now.reach(link), float(link.numbers[0])) if link.rolls else plane_under(now, link)
                 points.append(transform(a, np.array([*product(*corners.T)])))
         for element in (*self._numbers.forces, *self._numbers.drivers):
             if isinstance(element, SpringDamper | LineCharacteristic | DrivenDistance):

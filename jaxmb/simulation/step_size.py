@@ -65,22 +65,26 @@ def sizes_of_run(system: System, state: State, until: Scalar, values: Values) ->
     # Step sizes have no derivative, and neither have the sizes that they follow from.
     system, state, until = lax.stop_gradient((system, state, until))
     q, v, time, mass, root = state.q, state.v, until - state.t, values.mass, values.root
+    length = jnp.sqrt(jnp.abs(jnp.diagonal(mass)))
+
+    def moving(way: Array) -> Array:
+        """Which coordinates move, and by more than rounding beside the others in the metric of M."""
+        far = length * jnp.abs(way)
+        return (far > jnp.finfo(way.dtype).eps ** 0.75 * jnp.max(far)) | ((length == 0) & (way != 0))
 
     def probe(direction: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
         accelerations = lambda q: free_acceleration(system, dataclasses.replace(state, q=q), root)
         vdot, variation = jax.jvp(accelerations, (q,), (system.qdot(q, direction),))
-        is_moving = direction != 0
+        is_moving = moving(direction)
         return vdot, (vdot, jnp.where(is_moving, jnp.abs(variation) / jnp.where(is_moving, jnp.abs(direction), 1), 0))
 
     _, (vdots, changes) = lax.scan(probe, v, None, length=2)
     vdot, fastest = vdots[0], jnp.sqrt(jnp.max(changes, axis=0))
     duration = jnp.where(fastest * time > 1, 1 / jnp.where(fastest > 0, fastest, 1), time)
     distance = jnp.abs(v) * duration + 0.5 * jnp.abs(vdot) * duration**2
-    # One that does not move, or by rounding only, is as far reaching as the others, in the metric of M.
-    length = jnp.sqrt(jnp.abs(jnp.diagonal(mass)))
+    # One that does not move is as far reaching as the others, in the metric of M.
     largest = jnp.max(length * distance) / jnp.where(length > 0, length, 1)
-    is_moving = (distance > jnp.finfo(distance.dtype).eps ** 0.75 * largest) | ((length == 0) & (distance > 0))
-    distance = jnp.where(is_moving, distance, jnp.where((largest > 0) & (length > 0), largest, 1))
+    distance = jnp.where(moving(distance), distance, jnp.where((largest > 0) & (length > 0), largest, 1))
     reach = jnp.where(state.scale.reach > 0, state.scale.reach, distance)
     # How fast a coordinate passes its reach at its speed, and how fast from rest under its acceleration.
     own = jnp.maximum(jnp.abs(v) / reach, jnp.sqrt(jnp.abs(vdot) / reach))

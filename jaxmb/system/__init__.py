@@ -24,6 +24,7 @@ from .massless import Massless as Massless
 from .massless import massless as massless
 from .massless import massless_at as massless_at
 from .massless import first_state as first_state
+from .measure import angles as angles
 from .measure import as_state as as_state
 from .measure import extent as extent
 from .measure import free_acceleration as free_acceleration

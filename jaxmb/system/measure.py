@@ -123,8 +123,10 @@ def measure(
     change = jnp.where(linear, line.slope * far, change)
     span = far * change
     # In turn: lengths by neighbours, twice, as a row with a length from the first round is a neighbour in the second; then the length of
-    # the user, the size of the coordinates, and 1.
-    for fallback in (0, 0, 0 if length is None else length, extent(system, q), 1):  # rows that never change
+    # the user, the size of the coordinates, of an angle no less than a radian, and 1.
+    extents = extent(system, q)
+    extents = jnp.where(angles(system), jnp.maximum(extents, 1), extents)
+    for fallback in (0, 0, 0 if length is None else length, extents, 1):  # rows that never change
         reach = _zero_if_infinite(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
         span = jnp.where(span > 0, span, entries @ jnp.where(reach > 0, reach, fallback))
     reach = _zero_if_infinite(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
@@ -283,6 +285,12 @@ def _angular(system: System) -> Bool[np.ndarray, " m"]:
     for name, part in system.rows.items():
         angular[part] = joints.get(name, False)
     return angular
+
+
+def angles(system: System) -> Bool[np.ndarray, " nv"]:
+    """The mask of the velocities in rad/s, as far as they are known: those of a mechanism."""
+    units = (None,) * system.nv if system.joints is None else system.joints.units[1]
+    return np.array([unit == "rad/s" for unit in units], bool)
 
 
 def _without_rounding(
