@@ -175,6 +175,11 @@ def test_rows_are_sized_by_the_masses_nearest_to_them():
         [1, 1, 1, 0.5]
     )  # a row without any mass by the largest inertia that there is, in both its entries
     np.testing.assert_allclose(metric(mass), mass + ends.T @ np.diag(weights) @ ends, rtol=1e-14, atol=1e-14)
+    # A row that vanishes at a pose has no part in the sizes of the others.
+    lost = jm.linalg.regular_metric(
+        jnp.asarray(mass), jnp.asarray(np.append(units[:, None] * ends, np.zeros((1, 6)), 0))
+    )
+    np.testing.assert_allclose(lost, metric(mass), rtol=1e-14, atol=1e-14)
     for unit in (1e-20, 1e20):
         regular = unit * (np.eye(6) + 0.5)
         np.testing.assert_array_equal(metric(regular), regular)

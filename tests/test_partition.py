@@ -322,6 +322,16 @@ def test_velocity_constraints_stay():
     np.testing.assert_allclose(jm.kinematics.embed(system, closure, sol.states).q, whole.q, atol=1e-9)
 
 
+def test_velocity_constraints_of_several_parts_keep_their_names():
+    ties = jm.Pfaffian(
+        "ties", lambda t, q, v, p: jnp.stack([v[0] - v[1], v[1] - v[2]]), parts={"first": 1, "second": 1}
+    )
+    gear = jm.Holonomic("gear", lambda t, q, p: q[3] - 2 * q[2])
+    system = jm.System(4, mass=lambda t, q, p: jnp.eye(4), constraints=[ties, gear])
+    closure = jm.kinematics.Closure("gear", ["q0", "q1", "q2"], lambda t, q, p: 2 * q[2:])
+    assert list(jm.kinematics.reduce(system, closure).rows) == ["first", "second"]
+
+
 def test_closures_that_do_not_fit_are_refused():
     system, state = spinning()
     crank = CLOSURES["crank"]
