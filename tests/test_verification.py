@@ -209,3 +209,11 @@ def test_a_run_has_the_gradient_of_its_values():
     found = jm.check_gradient(end, dict(system.params))
     assert found.agrees, str(found)
     assert all(abs(x.reverse - x.forward) <= 1e-11 * abs(x.reverse) + 1e-14 for x in found.directions)
+
+
+def test_differences_know_the_noise_of_values():
+    """A slope that is small beside its function: equal slopes at small steps are a chance of rounding, and no sign of exactness."""
+    found = jm.check_gradient(lambda p: 1e-4 * jnp.sin(p) + 0.5, 1.0, directions=6)
+    for x in found.directions:
+        assert x.agrees and x.digits > 9
+        assert abs(x.reverse - x.difference) <= 10 * x.uncertainty

@@ -21,6 +21,8 @@ Derivative = Callable[[Sequence[Array], Sequence[Array]], Array]
 KINK = 1e-2
 # How much slopes bend is read off this many of the largest steps, of which the smallest is a few parts in a thousand: rounding is far below.
 BENDS = 6
+# The noise of values is read off slopes by so many of the smallest steps.
+SCATTER = 5
 # One-sided slopes that grow by this factor from the largest step to the smallest, by 8,192 for a jump, tell one, or noise.
 JUMP = 10
 
@@ -222,7 +224,7 @@ def _compare(
             return float("nan")
 
     above, below = (np.array([value_at(sign * h) for h in steps]) for sign in (1.0, -1.0))
-    difference, uncertainty = _extrapolated((above - below) / (2 * steps))
+    difference, uncertainty = _extrapolated((above - below) / (2 * steps), steps)
     # Where a function is stationary its slope has no size of its own, but that by which it changes within the first step.
     bends = np.abs(above - 2 * value + below)[:BENDS] / steps[:BENDS] ** 2 * FIRST_STEP
     bend = float(np.min(bends, where=np.isfinite(bends), initial=np.inf))
@@ -249,11 +251,14 @@ def _compare(
     )
 
 
-def _extrapolated(slopes: Float[np.ndarray, " k"]) -> tuple[float, float]:
+def _extrapolated(slopes: Float[np.ndarray, " k"], steps: Float[np.ndarray, " k"]) -> tuple[float, float]:
     """The entry of least error of Ridders' table of central differences, whose steps fall by `FACTOR`, and that error."""
     best, error = float("nan"), float("inf")
     before: list[float] = []
-    for slope in slopes:
+    # By how much slopes scatter at the smallest steps, times the step, values do: of a run by its tolerance, far more than by rounding.
+    scatter = np.abs(np.diff(slopes)[-SCATTER:]) * steps[-SCATTER:]
+    scatter = np.median(scatter[np.isfinite(scatter)]) if np.isfinite(scatter).any() else 0.0
+    for slope, noise in zip(slopes, scatter / steps, strict=True):
         if not np.isfinite(slope):
             before = []  # a step that leads to where the function has no value: the table begins with smaller ones
             continue
@@ -262,7 +267,7 @@ def _extrapolated(slopes: Float[np.ndarray, " k"]) -> tuple[float, float]:
             # Central differences have errors of even powers of h only: each column removes the next one.
             power = FACTOR ** (2 * (j + 1))
             row.append((power * row[j] - coarser) / (power - 1))
-            off = max(abs(row[j + 1] - row[j]), abs(row[j + 1] - coarser))
+            off = max(abs(row[j + 1] - row[j]), abs(row[j + 1] - coarser)) + noise
             if off < error:
                 best, error = row[j + 1], off
         before = row
