@@ -158,6 +158,15 @@ def test_a_light_or_heavy_link_of_a_loop_is_no_singular_pose(cut):
     assert (np.abs(drift) <= 1e-7).all()
 
 
+@pytest.mark.parametrize("body", range(3))
+def test_lengths_belong_to_the_geometry(body):
+    """A body a billion times as heavy as the others, or as light, chooses other lines along which they are read, and no more."""
+    pose = jnp.array([0.42, -2.36, 1.57])
+    reach = lambda ratio: jm.as_state(planar_fourbar(np.where(np.arange(3) == body, ratio, 1.0), "B"), pose).scale.reach
+    for ratio in (1e-9, 1e9):
+        assert np.all(np.abs(np.log(reach(ratio) / reach(1.0))) < np.log(6))
+
+
 @pytest.mark.slow
 def test_the_mass_of_one_body_changes_no_decision():
     """Of the four-bar's coupler × 1e±6: the motion is another one, but as exact."""

@@ -30,7 +30,7 @@ SINGULAR = 100
 UNITS = 1e3
 # A velocity whose inertia is so small beside that of others in its rows counts as without inertia: rows that differ by √LIGHT in the metric
 # only would come near to the cut-off.
-LIGHT = (100 * RANK_TOL) ** 2
+LIGHT = (10 * RANK_TOL) ** 2
 # An entry takes part in a row from this size on, rows and columns being scaled to largest entries of 1, whatever their units, by so many
 # turns, each of which halves the orders of magnitude that are left (Ruiz 2001, RAL-TR-2001-034).
 PART, BALANCING = 1e-2, 4
