@@ -49,7 +49,7 @@ class Covered:
         """Tests that run one of the lines, as many as take `budget` seconds together, those first of whose lines the largest part is in this file."""
         by_line = self.tests.get(str(path), {})
         found = set().union(*(by_line.get(line, ()) for line in lines))
-        if "" in found:  # what an import has made shows in what comes after it
+        if found == {""}:  # what an import has made shows in what comes after it
             found = set().union(*by_line.values())
         own = collections.Counter(name for names in by_line.values() for name in names)
         chosen = []
