@@ -18,7 +18,7 @@ from jaxmb.simulation.phase import Tape
 from jaxmb.simulation.reverse_step import Replay, ReverseStep
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
-from jaxmb.simulation.step_records import Interpolant
+from jaxmb.simulation.step_records import Blended, Interpolant
 from jaxmb.simulation.vector_field import VectorField
 
 TIGHT = dfx.PIDController(rtol=1e-11, atol=1e-12)
@@ -300,6 +300,17 @@ def test_saved_states_are_read_off_the_steps_in_which_they_lie_and_the_end_off_t
     for k, reached, read in ((0, 4, [1, 1, 1, 0, 0]), (1, 4, [0, 0, 0, 1, 1]), (1, 3, [0, 0, 0, 0, 1])):
         for found, expected in zip(*both(k, reached, jnp.array(read)), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_step_of_no_length_has_a_state_and_a_derivative():
+    """By which a row of a batch waits."""
+
+    def end(y):
+        inner = dfx.LocalLinearInterpolation(t0=jnp.array(1.0), t1=jnp.array(1.0), y0=y, y1=y)
+        return Blended(t0=jnp.array(1.0), t1=jnp.array(1.0), inner=inner, shift=0 * y).evaluate(jnp.array(1.0))
+
+    value, slope = jax.value_and_grad(end)(jnp.array(2.0))
+    assert value == 2 and jnp.isfinite(slope)
 
 
 def test_a_step_is_made_again_by_the_general_program_where_rows_are_not_certain():

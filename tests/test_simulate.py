@@ -330,3 +330,11 @@ def test_a_coordinate_that_moves_by_rounding_only_asks_for_no_precision():
     system = jm.planar.Mechanism(links, joints, gravity=(0.0, -9.81)).build("absolute")
     solution = jm.simulate(system, jm.assemble(system), jnp.array([0.1]), throw=False)
     assert int(solution.stats["num_steps"]) < 150
+
+
+def test_adaptive_steps_end_at_breaks():
+    """The motion is a polynomial on both sides of the break: exact to rounding only if no step lies on both."""
+    force = lambda t, q, v, p: jnp.where(t < 0.3, 0.0, 1.0) * jnp.ones(1)
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=force, breaks=[0.3])
+    solution = jm.simulate(system, jm.assemble(system, v=[1.0]), [1.0])
+    assert abs(float(solution.q[-1, 0]) - (1.0 + 0.7**2 / 2)) < 1e-14

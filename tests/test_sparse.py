@@ -20,6 +20,7 @@ from jaxmb.kinematics import NEAR, choose_rows
 from jaxmb.lanes import NotScalarError, Shaped, sparsity, unavailable
 from jaxmb.linalg import BlockMatrix, ConstrainedFactor, Layout, SparseFactor, SparseRows
 from jaxmb.linalg.constrained import independent_factor
+from jaxmb.linalg.sparse import negative_determinant
 from jaxmb.simulation.vector_field import VectorField
 from jaxmb.system import layout_of, linear_algebra
 
@@ -207,6 +208,17 @@ def test_derivatives_are_those_of_the_equations():
         reverse = sum(jnp.vdot(a, b) for a, b in zip(slopes, direction, strict=True))
         both += [float(forward), float(reverse)]
     np.testing.assert_allclose(both, both[-1], rtol=1e-9)
+
+
+def test_the_sign_of_a_determinant_of_blocks():
+    for diagonal, below, above in np.random.default_rng(0).normal(size=(20, 3, 4, 2, 2)):
+        matrix = np.zeros((8, 8))
+        for k in range(4):
+            here, following = slice(2 * k, 2 * k + 2), slice(2 * k + 2, 2 * k + 4)
+            matrix[here, here] = diagonal[k]
+            if k < 3:
+                matrix[following, here], matrix[here, following] = below[k], above[k]
+        assert bool(negative_determinant(*map(jnp.asarray, (diagonal, below, above)))) == (np.linalg.det(matrix) < 0)
 
 
 # Steps
