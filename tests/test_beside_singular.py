@@ -102,6 +102,21 @@ def test_an_elbow_near_a_dead_centre_tells_how_well_it_is_determined():
     assert [bool(x) for x in out.result == jm.RESULTS.ill_conditioned_state] == [True, True, False, False, False]
 
 
+def test_where_no_motion_leads_through_a_dead_centre_nothing_is_interpolated():
+    """v̇ = −ω² cot θ of an elbow that is driven at constant speed, of which rounding leaves 1e-8 open."""
+    angle = 1e-4
+    system = elbow(False).with_params({"angle": angle})
+
+    @jax.jit
+    def acceleration():
+        state = jm.as_state(system, angle * jnp.array([1.0, -2.0]), RATE * jnp.array([1.0, -2.0]))
+        return jm.formulation.GaussProjection().acceleration(jm.evaluate(system, state))
+
+    out = acceleration()
+    np.testing.assert_allclose(out.vdot[0], -(RATE**2) / np.tan(angle), rtol=1e-7)
+    assert 1e-9 < out.uncertainty < 1e-7
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("coordinates", ["relative", "absolute"])
 @pytest.mark.parametrize("rate", [-3.0, 0.0])
