@@ -98,7 +98,7 @@ class PhaseInputs(eqx.Module):
 
 
 class Tape(eqx.Module):
-    """The accepted steps.
+    """The accepted steps; what lies behind the last one is not used, and holds anything.
 
     Attributes:
         ts: times (K,) at which they begin and end; where an event has ended the last one, that time.
