@@ -18,7 +18,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import AbstractArray
 
-from .check import is_concrete
+from .check import arrays_of, is_concrete
 
 F = TypeVar("F", bound=Callable[..., Any])
 Test = Callable[[Any], bool]
@@ -336,7 +336,7 @@ def _as_array(rule: Rule, value: object) -> object:
     """A value that a rule admits: nested sequences of numbers as an array, if it is to be one."""
     if not (rule.array and isinstance(value, list | tuple | range) and len(value) and _are_real(value)):
         return value
-    return np.asarray(value) if is_concrete(value) else jax.numpy.asarray(value)
+    return arrays_of(value).asarray(value)
 
 
 class _Door:
