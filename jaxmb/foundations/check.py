@@ -35,11 +35,6 @@ class Check(eqx.Module):
     text: str = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True, default=())
 
-    @property
-    def holds(self) -> Array:
-        """Whether all amounts are within the limit."""
-        return jnp.all(self.amount <= self.limit)
-
     def sentences(self, notes: Mapping[str, str]) -> list[str]:
         """The sentence for each amount, if known with its figure."""
         with_name = lambda name: self.text.replace("{name}", name).replace("{note}", notes.get(name, ""))
@@ -54,7 +49,7 @@ def all_hold(checks: Sequence[Check]) -> Array:
     """Whether every check holds."""
     if is_concrete(checks):
         return jnp.asarray(np.array(all(np.all(np.asarray(c.amount) <= c.limit) for c in checks)), bool)
-    return jnp.all(jnp.array([c.holds for c in checks], bool))
+    return jnp.all(jnp.array([jnp.all(c.amount <= c.limit) for c in checks], bool))
 
 
 def enforce(value: T, checks: Sequence[Check], notes: Mapping[str, str] | None = None) -> T:

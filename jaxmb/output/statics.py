@@ -11,7 +11,20 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, formulation_at
-from ..foundations import RESULTS, Check, TextInNotebooks, Vector, contract, default_float, enforce, is_concrete, strong
+from ..foundations import (
+    RESULTS,
+    Check,
+    TextInNotebooks,
+    Vector,
+    all_hold,
+    arrays_of,
+    as_jax,
+    contract,
+    default_float,
+    enforce,
+    is_concrete,
+    strong,
+)
 from ..linalg import minimum_norm_multipliers
 from ..mechanism import AbstractLinkage
 from ..reaction import ReactionReport, analyse_reactions
@@ -109,31 +122,30 @@ def statics(
     """
     check_state(system, state)
     check_inputs(system, state, u)
-    locked = _locked(system, state, tuple(hold))
+    mode = _holding(system, state, hold)
+    locked = as_state(system, state.q, t=state.t, mode=mode)
     formulation = formulation_at(formulation, system, locked)
     u = None if u is None else jnp.asarray(u, default_float())
-    residual, multipliers, off = over_states(_Balance(formulation), strong(system), strong(locked), u)
+    residual, by_name, off = over_states(_Balance(formulation), strong(system), strong(locked), u)
     # 4e-11 in float64: forces at a state that is on the constraints to eps^(2/3) are exact to as much.
     tol = float(jnp.finfo(off.dtype).eps) ** (2 / 3)
     text = (
         "Argument `hold` must hold the pose, but does not: along '{name}' forces are out of balance by {}, relative to what acts "
         "there. Hold a coordinate for each degree of freedom, or look for a pose by `equilibrium`."
     )
-    # The worst velocity alone: one cause puts most of them out of balance, and one name tells more than all.
-    worst = Check(jnp.where(jnp.arange(off.shape[0]) == jnp.argmax(off), off, 0), tol, text, system.velocities)
+    # One velocity stands for all: one cause puts most of them out of balance, and one name tells more than all.
+    worst = Check(off, tol, text, system.velocities)
     if throw:
         residual = enforce(residual, [worst])
     result: Any = RESULTS.successful
-    result = RESULTS.where(worst.holds, result, RESULTS.no_equilibrium)
-    rows = system.in_mode(locked.mode).rows
-    by_name = {name: multipliers[part] for name, part in rows.items()}
+    result = RESULTS.where(all_hold([worst]), result, RESULTS.no_equilibrium)
     drivers = () if system.joints is None else system.joints.drivers(system.params)
     joints = isinstance(system.joints, AbstractLinkage)
     return Statics(
         state=locked,
         efforts={name: by_name[name][0] for name in drivers} | {name: by_name[_row(name)][0] for name in hold},
         joints=wrenches_at_rest(system, locked, frame, formulation, result, u) if joints else {},
-        multipliers=by_name,
+        multipliers={name: by_name[name] for name in (*system.rows, *(lock.name for lock in mode.locks))},
         residual=residual,
         result=result,
         report=analyse_reactions(system, locked) if is_concrete(system, locked) else None,
@@ -145,31 +157,30 @@ def _row(name: str) -> str:
     return f"hold {name}"
 
 
-def _locked(system: System, state: State, hold: tuple[str, ...]) -> State:
-    """The state at rest, with a row that acts for each coordinate that is held."""
+def _holding(system: System, state: State, hold: Sequence[str]) -> Mode:
+    """The mode at rest, with a row that acts for each coordinate that is held."""
     # Rows are added like those of locks, so that efforts are multipliers and share by least norm like all others.
-    old, none = state.mode, jnp.zeros(len(hold), state.q.dtype)
-    active = jnp.ones(system.m, bool) if old is None else old.active
-    join = lambda a, b: b if a is None else jnp.append(a, b)
-    mode = Mode(
+    old, none = state.mode, np.zeros(len(hold), state.q.dtype)
+    active = np.ones(system.m, bool) if old is None else old.active
+    join = lambda a, b: as_jax(b if a is None else arrays_of(a).append(a, b))
+    return Mode(
         locks=(
             *(() if old is None else old.locks),
             *(Lock(name, at=0.0, name=_row(name)).row(system) for name in hold),
         ),
         # A held value has no part in statics, as v = 0 and only ∂s/∂q counts; a sliding brake exerts nothing at rest.
-        active=jnp.append(active, jnp.ones(len(hold), bool)),
+        active=join(active, np.ones(len(hold), bool)),
         lock_values=join(None if old is None else old.lock_values, none),
         drag=join(None if old is None else 0 * old.drag, none),
-        armed=jnp.zeros(0, bool),
+        armed=as_jax(np.zeros(0, bool)),
     )
-    return as_state(system, state.q, t=state.t, mode=mode)
 
 
 class _Balance(eqx.Module):
     formulation: AbstractFormulation
 
-    def __call__(self, system: System, state: State, u: Array | None) -> tuple[Array, Array, Array]:
-        """v̇ from rest with rows that stay, λ of least norm, and how far forces are from balance (nv,)."""
+    def __call__(self, system: System, state: State, u: Array | None) -> tuple[Array, dict[str, Array], Array]:
+        """v̇ from rest with rows that stay, λ of least norm by constraint, and how far forces are from balance (nv,), zero but for the largest."""
         t, q, v = state.t, state.q, jnp.zeros_like(state.v)
         acting = system.intrinsic_force(t, q, v) + system.applied_force(t, q, v, u)
         # b and Γ are zero: moving constraints count as if they stood still.
@@ -184,4 +195,5 @@ class _Balance(eqx.Module):
         # A velocity along which nothing acts is judged by a part of the largest load: rounding beside zero would be out of balance by all of itself.
         size = jnp.maximum(size, 1e-3 * jnp.max(size))
         off = jnp.abs(factor.metric @ vdot) / unit / jnp.where(size > 0, size, 1)
-        return vdot, multipliers, off
+        off = jnp.where(jnp.arange(off.shape[0]) == jnp.argmax(off), off, 0)
+        return vdot, {name: multipliers[part] for name, part in system.rows.items()}, off

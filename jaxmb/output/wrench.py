@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, formulation_at
-from ..foundations import RESULTS, NoNaN, TextInNotebooks, contract, is_concrete, listing, strong, summary, warn
+from ..foundations import RESULTS, NoNaN, TextInNotebooks, as_jax, contract, is_concrete, listing, strong, summary, warn
 from ..mechanism import absolute, acceleration_of_bodies, connection_slot, joint_terms, linkage_of, wrench_map
 from ..reaction import analyse_reactions
 from ..simulation import Solution
@@ -133,7 +133,7 @@ def wrenches_at_rest(
     """`joint_reactions` at rest and without acceleration, whatever the constraints are about to do."""
     joints = tuple((name, 1) for group in linkage_of(system).connectivity.groups for name in group.names)
     # v = 0 and v̇ = 0: one array of zeros serves as both.
-    resting = strong(dataclasses.replace(state, v=jnp.zeros_like(state.v)))
+    resting = strong(dataclasses.replace(state, v=as_jax(np.zeros(state.v.shape, state.v.dtype))))
     read = _WrenchReader(joints, _axes(frame), formulation)
     wrenches = over_states(read, strong(system), resting, resting.v, result, u)
     return {name: wrenches[name] for name, _ in joints}

@@ -14,6 +14,7 @@ from ..foundations import (
     NoNaN,
     Number,
     Positive,
+    as_jax,
     as_parameters,
     contract,
     default_float,
@@ -203,13 +204,13 @@ def as_state(
         [0.6, 0.7]
     """
     t, q = (jnp.asarray(as_parameters(x), default_float()) for x in (t, q))
-    v = jnp.zeros(system.nv, q.dtype) if v is None else jnp.asarray(as_parameters(v), default_float())
+    v = as_jax(np.zeros(system.nv, q.dtype)) if v is None else jnp.asarray(as_parameters(v), default_float())
     length = None if length is None else jnp.asarray(length, default_float())
     for name, value, count in (("q", q, system.nq), ("v", v, system.nv)):
         if value.shape != (count,):
             raise ValueError(f"Argument `{name}` must have shape ({count},), but has shape {value.shape}.")
     if mode is not None:  # rows that do not act have sizes too
-        system = system.in_mode(dataclasses.replace(mode, active=jnp.ones_like(mode.active)))
+        system = system.in_mode(dataclasses.replace(mode, active=as_jax(np.ones(mode.active.shape, bool))))
     state = with_rate(system, State(t, q, v, measure(system, t, q, length)[0]))
     return dataclasses.replace(state, mode=mode)
 
