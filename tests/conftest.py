@@ -1,4 +1,6 @@
+import ctypes
 import importlib.machinery
+import mmap
 import os
 import pathlib
 import sys
@@ -16,6 +18,9 @@ jax.config.update("jax_enable_x64", True)
 cache = pathlib.Path(os.environ.get("JAXMB_TEST_CACHE", pathlib.Path(__file__).parent.parent / ".jax_cache"))
 jax.config.update("jax_compilation_cache_dir", str(cache / os.environ.get("PYTEST_XDIST_WORKER", "alone")))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+# A worker that has more forgets the programs of earlier tests.
+MEMORY = 2.5 * 2**30
 
 
 class Unshaped:
@@ -71,8 +76,11 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(autouse=True)
 def few_programs_at_a_time():
-    """Compiled programs are mapped into memory in many parts; Linux grants a process 65,530 of them."""
+    """Compiled programs stay in memory, in many parts, of which Linux grants a process 65,530: some five per MiB."""
     yield
-    maps = pathlib.Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > 35_000:
+    used = pathlib.Path("/proc/self/statm")
+    if used.exists() and int(used.read_text().split()[1]) * mmap.PAGESIZE > MEMORY:
         jax.clear_caches()
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:  # glibc keeps what is freed
+            trim(0)
