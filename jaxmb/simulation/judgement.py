@@ -55,13 +55,14 @@ def judge(start: StepStart, rows: Rows, attempt: StepAttempt) -> Judgement:
         where_needed(changed, _start_directions, arguments, before.basis) if dense else _start_directions(*arguments)
     )
     path = Path.of(field.system, t0, t1, (y0, y1), attempt.slopes)
-    branch_jump, miss, inconclusive = distance_missed(field, rows.in_use, path, began, attempt.correction.basis)
+    jumps, miss, inconclusive = distance_missed(field, rows.in_use, path, began, attempt.correction.basis)
     residual = lax.stop_gradient(field.relative_residuals(attempt.correction))
     possible = field.consistent & ~jnp.any(rows.indeterminate) & ~rows.unfit & ~(before.first & rows.contradictory)
     closed = field.closed(residual)
     # Branches that miss each other by δ do so over √(2δ); below CLOSE stages cannot follow either, be the step ever so short.
     admissible = possible & y1.finite & closed
-    unresolvable = admissible & branch_jump & ~inconclusive & (2 * miss < CLOSE**2)
+    unresolvable = admissible & jumps & ~inconclusive & (2 * miss < CLOSE**2)
+    branch_jump = jumps | attempt.turns
     accept = admissible & ~branch_jump
     # Where the vector field is not finite at the start of a step, none is short enough.
     undefined = attempt.slopes is not None and ~attempt.slopes[0].finite

@@ -319,6 +319,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             # Read off the factor that is there: most steps begin without a decision about rows.
             certified=_certify_end(field, rows, stages),
             basis=correction.basis if field.system.layout is None else _carried_basis(field, last.terms, before.basis),
+            turns=jnp.any(stages.turns),
             slopes=(jax.tree.map(lambda k: k[0] / (t1 - t0), stages.slopes), last.flow),
         )
 
@@ -328,7 +329,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         attempt = self.solver.step(terms, start.t0, start.t1, start.y0, arguments, start.before.inner, start.jumped)
         # The stages of other solvers are not at hand, nor is a factor at the end: the next step decides about rows anew.
         y1, end = field.corrected(start.t1, attempt[0], rows.in_use)
-        return StepAttempt(*attempt, y1, end, jnp.array(False), end.basis)
+        return StepAttempt(*attempt, y1, end, jnp.array(False), end.basis, jnp.array(False))
 
 
 def _carried_basis(field: VectorField, terms: PyTree, like: Float[Array, "m n"]) -> Float[Array, "m n"]:

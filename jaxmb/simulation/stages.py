@@ -76,7 +76,7 @@ class Stages(eqx.Module):
         raw: the end of the step before its correction.
         slopes: k (s, …).
         last: the sample at the end.
-        near, tau: `Sample.near` and `Sample.tau` of each stage (r,).
+        near, tau, turns: `Sample.near`, `Sample.tau` and `Sample.turns` of each stage (r,).
     """
 
     raw: StateVector
@@ -84,6 +84,7 @@ class Stages(eqx.Module):
     last: Sample
     near: Bool[Array, " r"]
     tau: Float[Array, " r"]
+    turns: Bool[Array, " r"]
 
 
 def combine(y0: StateVector, weights: Float[Array, " s"], slopes: StateVector) -> StateVector:
@@ -110,7 +111,7 @@ def all_stages(
 
     def stage(
         limit: Array, carry: tuple[StateVector, Sample, StateVector], part: tuple[Array, Array, Array]
-    ) -> tuple[Any, tuple[Array, Array]]:
+    ) -> tuple[Any, tuple[Array, Array, Array]]:
         slopes, latest, _ = carry
         i, a, c = part
         y = combine(y0, a, slopes)
@@ -122,7 +123,7 @@ def all_stages(
         flow = slope.where(reused, sample.flow)
         position = (np.arange(s) == i)[:, None]
         slopes = slopes.like(jnp.where(position, h * flow.packed, slopes.packed))
-        return (slopes, sample, y), (sample.near & ~reused, jnp.where(reused, 0, sample.tau))
+        return (slopes, sample, y), (sample.near & ~reused, jnp.where(reused, 0, sample.tau), sample.turns & ~reused)
 
     limits = jnp.asarray((NEAR, BESIDE), t0.dtype)
     # The carry of a loop has its structure from the start, before any sample is at hand.
@@ -132,8 +133,8 @@ def all_stages(
     parts = (jnp.asarray(np.arange(rows)), tableau.a, tableau.c)
 
     def by_limit(limit: Array) -> Stages:
-        (ks, last, raw), (near, tau) = lax.scan(functools.partial(stage, limit), (slopes, none, y0), parts)
-        return Stages(raw, ks, last, near, tau)
+        (ks, last, raw), of_each = lax.scan(functools.partial(stage, limit), (slopes, none, y0), parts)
+        return Stages(raw, ks, last, *of_each)
 
     # Known when the program is traced: far from singular poses no stage is corrected.
     if field.smooth or not field.system.m:
@@ -143,7 +144,7 @@ def all_stages(
         return where_any(jnp.any(before.near), lambda: by_limit(limit), before), None
 
     # What a stage is off the constraints by enters its slope divided by the gap: too much for gaps above NEAR too, in a step that comes near.
-    start = Stages(y0, slopes, none, jnp.ones(rows, bool), jnp.zeros(rows, t0.dtype))
+    start = Stages(y0, slopes, none, jnp.ones(rows, bool), jnp.zeros(rows, t0.dtype), jnp.zeros(rows, bool))
     return lax.scan(where_near, start, limits)[0]
 
 

@@ -195,6 +195,7 @@ class StepAttempt(eqx.Module):
         y1, correction: the corrected end, and how its correction went.
         certified: whether the rows are certainly the same there.
         basis: the basis of the rows at the end, see `Accepted`.
+        turns: whether the motion turns off at a stage, see `Sample`.
         slopes: the vector field where it begins and ends; None where that is not at hand.
     """
 
@@ -207,6 +208,7 @@ class StepAttempt(eqx.Module):
     correction: Correction
     certified: Bool[Array, ""]
     basis: Float[Array, "m n"]
+    turns: Bool[Array, ""]
     slopes: tuple[StateVector, StateVector] | None = None
 
 

@@ -47,6 +47,8 @@ from .state_vector import StateVector
 DROP_MARGIN = 4
 # The first samples of an interpolated stage are so many times as far along the motion as rows may be near: all of them lie clearly outside.
 SPACING = 2.5
+# Where the velocity that samples give differs by more than this part the motion turns off: by a quarter and more where branches miss each other.
+TURNED = 0.1
 
 
 class Sample(eqx.Module):
@@ -58,6 +60,7 @@ class Sample(eqx.Module):
         factor: the factor of the rows in use, likewise without derivatives.
         near: whether rows in use are close to being dependent.
         tau: of `VectorField.evaluate_near_singular`, in s.
+        turns: whether the motion turns off within the samples around it.
         end: the state after its correction, where rows are near to being dependent and a step ends; else the state itself.
     """
 
@@ -66,6 +69,7 @@ class Sample(eqx.Module):
     factor: AbstractFactor
     near: Bool[Array, ""]
     tau: Float[Array, ""]
+    turns: Bool[Array, ""]
     end: Correction
 
 
@@ -161,6 +165,7 @@ class VectorField(eqx.Module):
             factor=factor,
             near=self.is_near(factor, limit),
             tau=zero,
+            turns=jnp.array(False),
             end=lax.stop_gradient(uncorrected),
         )
         # Known when the program is traced: what follows is no part of it then.
@@ -168,9 +173,9 @@ class VectorField(eqx.Module):
             return sample
         arguments = (self, t, y, in_use, factor, ends, sample.end)
         interpolated = where_needed(
-            sample.near, VectorField.evaluate_near_singular, arguments, (flow, zero, sample.end)
+            sample.near, VectorField.evaluate_near_singular, arguments, (flow, zero, sample.turns, sample.end)
         )
-        return dataclasses.replace(sample, flow=interpolated[0], tau=interpolated[1], end=interpolated[2])
+        return dataclasses.replace(sample, **dict(zip(("flow", "tau", "turns", "end"), interpolated, strict=True)))
 
     def is_near(self, factor: AbstractFactor, limit: Array) -> Bool[Array, ""]:
         """Whether rows in use are closer to being dependent than `limit`.
@@ -271,13 +276,14 @@ class VectorField(eqx.Module):
         factor: ConstrainedFactor,
         ends: Bool[Array, ""],
         end: Correction,
-    ) -> tuple[StateVector, Array, Correction]:
-        """The vector field where rows in use are close to being dependent, and τ; the corrected state if a step `ends` here.
+    ) -> tuple[StateVector, Array, Bool[Array, ""], Correction]:
+        """The vector field where rows in use are close to being dependent, τ, and whether the motion turns off; the corrected state if a step `ends` here.
 
         A stage lies off the constraints by some e, and errors of the size of e divided by the gap enter the acceleration
         of a stage that is not corrected first. Where the gap is not large compared with e, the vector field is that at six
         corrected states along the motion, at ±τ, ±2τ and ±3τ, with τ such that the gap is large enough there, interpolated:
-        Σ (15 f(±τ) − 6 f(±2τ) + f(±3τ))/20 = f(0) + O(τ⁶). It has the right derivatives too.
+        Σ (15 f(±τ) − 6 f(±2τ) + f(±3τ))/20 = f(0) + O(τ⁶). It has the right derivatives too. Velocities interpolated likewise are that of the
+        stage, unless branches of the motion miss each other here by so little that the samples are on both.
         """
         qdot = self.system.qdot(y.q, y.v)
         # To O(τ⁶) the result does not depend on τ, and neither does its derivative.
@@ -289,26 +295,29 @@ class VectorField(eqx.Module):
         weights = jnp.where(interpolate, np.array((0.0, *WEIGHTS)), np.eye(7)[1])
 
         def accumulate(
-            carry: tuple[StateVector, Correction], part: tuple[Array, ...]
-        ) -> tuple[tuple[StateVector, Correction], None]:
+            carry: tuple[StateVector, Array, Correction], part: tuple[Array, ...]
+        ) -> tuple[tuple[StateVector, Array, Correction], None]:
             active_samples, number, offset, weight = part
 
-            def corrected_sample() -> tuple[StateVector, Correction]:
-                total, end = carry
+            def corrected_sample() -> tuple[StateVector, Array, Correction]:
+                total, velocity, end = carry
                 sample_state, correction_map = self.corrected(t + offset, y.with_qv(y.q + offset * qdot, y.v), in_use)
                 end = jax.tree.map(lambda a, b: jnp.where(number == 0, a, b), correction_map, end)
                 # At the end itself the vector field may not exist: it takes no part, not even with weight zero.
                 sum_with_sample = lambda: total.plus(self.evaluate_regular(t + offset, sample_state, in_use)[0], weight)
-                return lax.cond(number > 0, sum_with_sample, lambda: total), end
+                velocity = velocity + lax.stop_gradient(weight * sample_state.v)
+                return lax.cond(number > 0, sum_with_sample, lambda: total), velocity, end
 
             return lax.cond(active_samples, corrected_sample, lambda: carry), None
 
         number = jnp.asarray(np.arange(7))
         # Predicates of the whole batch, so that a sample which no row needs is not evaluated.
         active_samples = (number == 1) | jnp.where(number == 0, eqxi.unvmap_any(ends), eqxi.unvmap_any(interpolate))
-        start = (jax.tree.map(jnp.zeros_like, y), end)
-        (flow, end), _ = lax.scan(accumulate, start, (active_samples, number, offsets, weights))
-        return flow, tau, lax.stop_gradient(end)
+        start = (jax.tree.map(jnp.zeros_like, y), jnp.zeros_like(y.v), end)
+        (flow, velocity, end), _ = lax.scan(accumulate, start, (active_samples, number, offsets, weights))
+        square = lambda x: x @ factor.metric @ x
+        turns = interpolate & (square(velocity - y.v) > TURNED**2 * square(y.v))
+        return flow, tau, *lax.stop_gradient((turns, end))
 
     def _spacing(self, t: Array, y: StateVector, factor: ConstrainedFactor) -> Array:
         """τ in s; zero where the rows are far enough from being dependent, or do not get further by the motion.
