@@ -18,6 +18,8 @@ from .pose import take
 from .tree import Connectivity, ConstraintGroup, JointSlot, TreeEdge, TreeJoints
 
 S = TypeVar("S", bound="AbstractStructure")
+# The name of a coordinate that counts full turns is that of the joint coordinate with this.
+TURNS = ".turns"
 
 
 class Frames(eqx.Module):
@@ -116,7 +118,7 @@ class AbstractStructure(AbstractJoints):
                     # velocity of its own, whose rate is that of the angle.
                     q = tuple(len(coordinates) if i == index else k for i, k in enumerate(slot.q))
                     closing[joint] = dataclasses.replace(slot, q=q)
-                    coordinates.append(f"{joint}.turns")
+                    coordinates.append(names_of(joint, slot.pair.coordinates)[index] + TURNS)
                     turns.append((joint, index))
         return cls(
             connectivity=connectivity,
@@ -232,6 +234,18 @@ class AbstractStructure(AbstractJoints):
         for group in self.tree_joints:
             indices |= {q[i] for q in group.q for i, is_angle in enumerate(group.pair.angles) if is_angle}
         return indices
+
+    def with_turns(
+        self, q: Float[Array, " nq"], other: "AbstractStructure", had: Float[Array, " k"]
+    ) -> Float[Array, " nq"]:
+        """Coordinates with the full turns that the same angles have in another build, whose coordinates are `had`."""
+        # Angles are measured between −π and π; gears, springs and drivers read them with their turns, which the other build has in
+        # its tree or counts.
+        angles = self.angles
+        ours, theirs = ({name.removesuffix(TURNS): i for i, name in enumerate(x.coordinates)} for x in (self, other))
+        both = sorted((i, theirs[name]) for name, i in ours.items() if name in theirs and i in angles)
+        here, there = np.array(both, int).reshape(-1, 2).T
+        return q.at[here].add(2 * jnp.pi * jnp.round((take(had, there) - take(q, here)) / (2 * jnp.pi)))
 
     @property
     def units(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
