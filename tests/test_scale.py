@@ -317,3 +317,13 @@ def test_an_angle_turns_by_a_radian_however_small_it_is():
         across = jm.as_state(system, state.q, state.v.at[1].add(1e-3))
         with pytest.raises(ValueError, match="'blade' is violated at the start"):
             jm.simulate(system, across, jnp.array([1.0]))
+
+
+def test_a_place_that_is_zero_but_for_rounding_has_no_size():
+    """A rod pinned at its frame's origin: the rows of the pin never change, and had the size of what was left of the place."""
+    P = jm.planar
+    system = P.Mechanism([P.Body.rod("rod", 1.0, 1.0)], [P.Revolute("O", "ground", "rod.a")]).build("absolute")
+    for left in (0.0, 7e-49, 7e-18):
+        scale = jm.as_state(system, [0.0, left, 3.1], [0.0, 0.0, 1.0]).scale
+        np.testing.assert_array_equal(scale.span, [1.0, 1.0])
+        assert 0.1 < scale.rate < 10.0  # at 7e-49 m it was 3e24
