@@ -476,10 +476,13 @@ def test_a_turn_is_counted_once():
 
 
 def test_both_angles_of_a_cross_are_counted():
+    """For a spring at each, and for a function of both."""
     springs = [S.JointSpring(f"coil {part}", f"cross.{part}", 1.0) for part in ("first", "second")]
+    law = S.JointForce("law", "cross", lambda motion: -motion.joint("cross"))
     body = S.Body("body", 1.0, (0.1, 0.1, 0.1))
-    free = S.Mechanism([body], [S.Universal("cross", "ground", "body")], forces=springs).build("absolute")
-    assert free.coordinates[-2:] == ("cross.first.turns", "cross.second.turns")
+    for forces in (springs, [law]):
+        free = S.Mechanism([body], [S.Universal("cross", "ground", "body")], forces=forces).build("absolute")
+        assert free.coordinates[7:] == ("cross.first.turns", "cross.second.turns")
 
 
 def test_a_spring_that_is_wound_up_acts_on_the_bodies_too():

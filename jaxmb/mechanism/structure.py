@@ -111,15 +111,15 @@ class AbstractStructure(AbstractJoints):
         for name in connectivity.multi_turn:
             joint, _, part = name.partition(".")
             if joint in closing:
-                slot = closing[joint]
-                index = slot.pair.coordinates.index(part) if part in slot.pair.coordinates else 0
-                if slot.pair.angles[index] and (joint, index) not in turns:
-                    # A joint that closes a loop has no coordinate that could hold full turns: one is added, without a
-                    # velocity of its own, whose rate is that of the angle.
-                    q = tuple(len(coordinates) if i == index else k for i, k in enumerate(slot.q))
-                    closing[joint] = dataclasses.replace(slot, q=q)
-                    coordinates.append(names_of(joint, slot.pair.coordinates)[index] + TURNS)
-                    turns.append((joint, index))
+                pair, q = closing[joint].pair, list(closing[joint].q)
+                for index, own in enumerate(pair.coordinates):
+                    if pair.angles[index] and part in ("", own) and q[index] < 0:
+                        # A joint that closes a loop has no coordinate that could hold full turns: one is added, without a
+                        # velocity of its own, whose rate is that of the angle.
+                        q[index] = len(coordinates)
+                        coordinates.append(names_of(joint, pair.coordinates)[index] + TURNS)
+                        turns.append((joint, index))
+                closing[joint] = dataclasses.replace(closing[joint], q=tuple(q))
         return cls(
             connectivity=connectivity,
             parents=tuple(edge.parent for edge in edges),
