@@ -63,6 +63,10 @@ class AbstractPair(abc.ABC):
         """SI unit of each velocity."""
         return (*("m/s" for _ in self.axes), *("rad/s" for _ in self.rotation.velocities))
 
+    def angular(self, dim: int, count: int) -> tuple[bool, ...]:
+        """Which of `count` rows of `residual` are in rad: those behind the rows of the shift."""
+        return tuple(i >= dim - len(self.axes) for i in range(count))
+
     @abc.abstractmethod
     def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
         """X(q)."""
@@ -199,6 +203,10 @@ class Helix(AbstractPair):
     def steady(self) -> bool:
         """About one axis, along which it shifts."""
         return True
+
+    def angular(self, dim: int, count: int) -> tuple[bool, ...]:
+        """Those of the axis, between the shift across it and the lag along it, which is in m."""
+        return tuple(i in (2, 3) for i in range(count))
 
     def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
         """Turn and shift."""

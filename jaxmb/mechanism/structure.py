@@ -13,7 +13,6 @@ from ..linalg import SINGULAR
 from ..system import AbstractJoints, Topology
 from .connection import AbstractJoint
 from .marker import GROUND, Marker
-from .pair import Pair
 from .pose import take
 from .tree import Connectivity, ConstraintGroup, JointSlot, TreeEdge, TreeJoints
 
@@ -256,13 +255,12 @@ class AbstractStructure(AbstractJoints):
 
     @property
     def angular_rows(self) -> dict[str, tuple[bool, ...]]:
-        """By name of each joint outside the tree, which of its rows are in rad: those behind the rows of its shift."""
+        """By name of each joint outside the tree, which of its rows are in rad."""
         angular = {}
         for group in self.constraint_groups:
             pair = getattr(group.kind, "pair", None)
-            if isinstance(pair, Pair):
-                shifts = self.dim - len(pair.axes)
-                angular |= dict.fromkeys(group.names, tuple(i >= shifts for i in range(group.kind.holonomic)))
+            if pair is not None:
+                angular |= dict.fromkeys(group.names, pair.angular(self.dim, group.kind.holonomic))
         return angular
 
     @property
