@@ -456,8 +456,9 @@ def test_only_what_is_there_in_both_builds_is_converted():
     mode = jm.system.Mode((), none.astype(bool), none, none, none.astype(bool))
     with pytest.raises(ValueError, match="`state` must have no mode"):
         jm.convert(jm.as_state(other, [0.0], mode=mode), other, other)
-    turned = jm.assemble(other, {"O": 7.0})
-    assert float(jm.convert(turned, other, other).q[0]) == pytest.approx(7.0, abs=1e-14)
+    wound = P.Mechanism([ROD_BODY], [PIVOT], forces=[P.JointSpring("coil", "O", 3.0)])
+    turned = jm.convert(jm.as_state(other, [7.0]), other, wound.build("absolute"))
+    assert float(turned.q[-1]) == pytest.approx(7.0, abs=1e-14)  # the coordinate that counts turns
 
 
 def test_a_turn_is_counted_once():
@@ -472,6 +473,27 @@ def test_a_turn_is_counted_once():
     mechanism = P.Mechanism(bodies, [*joints, *relations], forces=[P.JointSpring("coil", "A", 1.0)])
     assert mechanism.build(cut=["A"]).coordinates == ("O", "S", "A.turns")
     assert mechanism.build(cut=["S"]).coordinates == ("O", "A")
+
+
+def test_both_angles_of_a_cross_are_counted():
+    """For a spring at each, and for a function of both."""
+    springs = [S.JointSpring(f"coil {part}", f"cross.{part}", 1.0) for part in ("first", "second")]
+    law = S.JointForce("law", "cross", lambda motion: -motion.joint("cross"))
+    body = S.Body("body", 1.0, (0.1, 0.1, 0.1))
+    for forces in (springs, [law]):
+        free = S.Mechanism([body], [S.Universal("cross", "ground", "body")], forces=forces).build("absolute")
+        assert free.coordinates[7:] == ("cross.first.turns", "cross.second.turns")
+
+
+def test_a_spring_that_is_wound_up_acts_on_the_bodies_too():
+    """A rod at 7 rad, on a coil spring without torque at 0: ¹⁄₃ φ̈ = −3 · 7 − ½ G cos φ; F = a of its centre, and its weight."""
+    angle, rate = 7.0, 1.0
+    coil = P.JointSpring("coil", "O", 3.0)
+    system = P.Mechanism([ROD_BODY], [PIVOT], forces=[coil], gravity=(0.0, -G)).build()
+    state = jm.as_state(system, [angle], [rate])
+    along, across = np.array([np.cos(angle), np.sin(angle)]), np.array([-np.sin(angle), np.cos(angle)])
+    expected = 0.5 * (3 * (-3 * angle - 0.5 * G * np.cos(angle)) * across - rate**2 * along) + np.array([0.0, G])
+    np.testing.assert_allclose(jm.joint_reaction(system, state, "O", warn=False).force, expected, rtol=1e-12)
 
 
 @pytest.mark.slow

@@ -317,3 +317,30 @@ def test_an_angle_turns_by_a_radian_however_small_it_is():
         across = jm.as_state(system, state.q, state.v.at[1].add(1e-3))
         with pytest.raises(ValueError, match="'blade' is violated at the start"):
             jm.simulate(system, across, jnp.array([1.0]))
+
+
+def test_a_place_that_is_zero_but_for_rounding_has_no_size():
+    """A rod pinned at its frame's origin: the rows of the pin never change, and had the size of what was left of the place."""
+    P = jm.planar
+    system = P.Mechanism([P.Body.rod("rod", 1.0, 1.0)], [P.Revolute("O", "ground", "rod.a")]).build("absolute")
+    for left in (0.0, 7e-49, 7e-18):
+        scale = jm.as_state(system, [0.0, left, 3.1], [0.0, 0.0, 1.0]).scale
+        np.testing.assert_array_equal(scale.span, [1.0, 1.0])
+        assert 0.1 < scale.rate < 10.0  # at 7e-49 m it was 3e24
+
+
+def test_on_one_axis_that_is_askew_rounding_sizes_no_row():
+    """A hinge, a slide, a screw and a sleeve of 1 mm about one axis: rows across it are rounding, and had sizes of 1e-17 to 1e-20 m."""
+    S, axis, lead = jm.spatial, (1.0, 2.0, 3.0), 8e-6
+    bodies = [S.Body(name, 1.0, (2e-8, 3e-8, 4e-8)) for name in ("spindle", "nut")]
+    joints = [
+        S.Revolute("hinge", "ground", "spindle", axis=axis),
+        S.Prismatic("slide", "ground", "nut", axis=axis),
+        S.Screw("screw", "spindle", "nut", pitch=2 * np.pi * lead, axis=axis),
+        S.Cylindrical("sleeve", "spindle", "nut", axis=axis),
+    ]
+    span = jm.as_state(S.Mechanism(bodies, joints).build(cut=["screw", "sleeve"]), [0.0, 0.0]).scale.span
+    angular = [2, 3, 7, 8]
+    np.testing.assert_array_equal(span[np.array(angular)], 1.0)
+    lengths = np.delete(span, angular)
+    assert np.all((lengths > 0.1 * lead) & (lengths <= 1.0)), lengths

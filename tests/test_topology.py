@@ -16,6 +16,7 @@ import jaxmb as jm
 from jaxmb.simulation import integration
 from jaxmb.simulation.compiled_run import compiled_run
 from jaxmb.simulation.simulate import _message
+from jaxmb.system import position_residual
 from jaxmb.topology.reactions import ConstraintReactions
 
 DATA = pathlib.Path(__file__).parent / "data"
@@ -411,6 +412,16 @@ def test_a_locked_joint_may_move_by_rounding(speed):
     run = jm.simulate(tree, start, jnp.array([0.3]))
     np.testing.assert_allclose(run.q[0], jm.simulate(tree, after, jnp.array([0.3])).q[0], rtol=0, atol=1e-9)
     assert run.stats["num_steps"] < 20
+
+
+def test_a_lock_at_half_a_turn_holds_the_shorter_way_round():
+    """Of a joint without turns of its own the angle jumps from π to −π: a lock there had turned bodies on by 2π, or more."""
+    P = jm.planar
+    free = P.Mechanism([P.Body.rod("rod", 1.0, 1.0)], [P.Revolute("O", "ground", "rod.a")]).build("absolute")
+    none, acts = jnp.zeros(0, bool), jnp.ones(3, bool)
+    mode = jm.system.Mode((jm.Lock("O", at=0.0).row(free),), acts, jnp.array([np.pi]), jnp.zeros(1), none)
+    residual = position_residual(free.in_mode(mode), jnp.zeros(()), jnp.array([0.0, 0.0, np.pi + 1e-9]))
+    np.testing.assert_allclose(residual, [0.0, 0.0, 1e-9], rtol=1e-6)
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..foundations import FunctionOfState, Limits, as_function, contract, function_of, program
 from ..linalg import invert, solve_square
-from ..system import Holonomic, Pfaffian, System
+from ..system import Holonomic, Pfaffian, System, wrap_angle
 from .affine import drive
 from .output import AbstractOutput, OutputRows, as_output, row_counts
 from .plant import Plant
@@ -94,9 +94,7 @@ class _Driven(eqx.Module):
         value = jnp.reshape(self.fn(t, *rest), (self.count,))
         desired = jnp.ravel(jnp.asarray(self.reference(t), value.dtype))[self.start : self.start + self.count]
         gap = value - desired
-        # arctan2 is smooth but where the error is half a turn; a rounded multiple of 2π would give the same value and
-        # rate.
-        return jnp.arctan2(jnp.sin(gap), jnp.cos(gap)) if self.wraps else gap
+        return wrap_angle(gap) if self.wraps else gap
 
 
 @contract

@@ -14,7 +14,7 @@ def convert(state: State, source: System, target: System) -> State:
     """The same state of the same mechanism in the coordinates of another build.
 
     Poses and velocities of the bodies are measured in the target's coordinates and assembled there, which changes nothing
-    but rounding if the mechanisms agree. Angles that both builds have keep their full turns; others lie between −π and π.
+    but rounding if the mechanisms agree. Angles keep the full turns that the source's build knows; others lie between −π and π.
 
     Args:
         state: a single state of `source`.
@@ -55,11 +55,4 @@ def _measured(state: State, source: System, target: System) -> tuple[Array, Arra
     order = jnp.array([0, *(1 + origin.bodies.index(name) for name in goal.bodies)])
     q = goal.measure(motion.poses[order], target.params)
     v = goal.measure_rates(motion.poses[order], motion.rates[order], target.params)
-    angles = goal.angles
-    for i, name in enumerate(target.coordinates):
-        if name in source.coordinates and i in angles:
-            # Angles are measured between −π and π. Those that both builds have get back the turns that they had,
-            # which gears, springs and drivers may read.
-            turns = jnp.round((state.q[source.coordinates.index(name)] - q[i]) / (2 * jnp.pi))
-            q = q.at[i].add(2 * jnp.pi * turns)
-    return q, v
+    return goal.with_turns(q, origin, state.q), v

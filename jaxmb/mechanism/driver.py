@@ -17,6 +17,7 @@ from ..foundations import (
     contract,
     default_float,
 )
+from ..system import wrap_angle
 from .marker import Marker, MarkerLike, marker
 from .motion import Motion
 from .pose import inverse, rotation_of
@@ -49,12 +50,6 @@ class AbstractDriver(TextInNotebooks, AbstractExplicit):
 
 def _breaks(times: Sequence[float]) -> Float[Array, " k"]:
     return jnp.ravel(jnp.asarray(times, default_float()))
-
-
-def _wrapped(angle: Array) -> Array:
-    """The angle between −π and π."""
-    # Not a modulus: the derivative is 1 at every angle, and an integrator that passes ±π sees no jump in it.
-    return jnp.arctan2(jnp.sin(angle), jnp.cos(angle))
 
 
 class AbstractJointDriver(AbstractDriver):
@@ -113,7 +108,7 @@ class Driver(AbstractJointDriver, init=False):
         gap = motion.relative(joint)[index] - self.fn(motion.t, motion.params)
         # Coordinates of the tree are continuous and may be driven by many turns. What is measured at a closed loop
         # lies between −π and π, so that the residual is only meant up to turns.
-        return _wrapped(gap) if slot.pair.angles[index] and not slot.in_tree else gap
+        return wrap_angle(gap) if slot.pair.angles[index] and not slot.in_tree else gap
 
 
 class DrivenDistance(AbstractPointDriver, init=False):
@@ -156,7 +151,7 @@ class DrivenAngle(AbstractPointDriver, init=False):
     def residual(self, motion: Motion) -> Float[Array, ""]:
         """θ − f(t), between −π and π."""
         turned = rotation_of(inverse(motion.pose(self.a)) @ motion.pose(self.b))
-        return _wrapped(jnp.arctan2(turned[1, 0], turned[0, 0]) - self.fn(motion.t, motion.params))
+        return wrap_angle(jnp.arctan2(turned[1, 0], turned[0, 0]) - self.fn(motion.t, motion.params))
 
     def effort_unit(self, structure: AbstractStructure) -> str:
         """A torque."""

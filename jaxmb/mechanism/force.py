@@ -44,7 +44,7 @@ class AbstractForce(TextInNotebooks, eqx.Module):
     name: eqx.AbstractVar[str]
 
     def coordinates(self) -> tuple[str, ...]:
-        """Names of the joint coordinates that `potential` reads; none by default."""
+        """Names of the joint coordinates, "joint" for all of it, that are read with their full turns; none by default."""
         return ()
 
     def loads(self) -> tuple[str, ...]:
@@ -355,7 +355,8 @@ class JointForce(AbstractForce):
     Args:
         name: its name.
         joint: name of the joint.
-        fn: `fn(motion)` returns an effort for each velocity of the joint, or one number.
+        fn: `fn(motion)` returns an effort for each velocity of the joint, or one number. It reads angles of this joint with their
+            full turns, those of other joints outside the tree between −π and π.
     """
 
     name: str = eqx.field(static=True)
@@ -365,6 +366,10 @@ class JointForce(AbstractForce):
     @contract
     def __init__(self, name: str, joint: str, fn: FunctionOfForce):
         self.name, self.joint, self.fn = name, joint, as_function(fn, f"fn of force '{name}'")
+
+    def coordinates(self) -> tuple[str, ...]:
+        """Those of the joint."""
+        return (self.joint,)
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """F · v_test."""

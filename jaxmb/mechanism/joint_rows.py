@@ -68,8 +68,9 @@ def joint_terms(system: System, free: System, t: Array, q: Array, v: Array) -> t
         q: coordinates of `system`.
         v: its velocities.
     """
-    here, absolute = linkage_of(system).motion(t, q, v, system.params), linkage_of(free)
-    q = absolute.measure(here.poses, free.params)
+    own, absolute = linkage_of(system), linkage_of(free)
+    here = own.motion(t, q, v, system.params)
+    q = absolute.with_turns(absolute.measure(here.poses, free.params), own, q)
     v = absolute.measure_rates(here.poses, here.rates, free.params)
     mass, jacobian = free.mass(t, q), constraint_jacobian(free, t, q)
     size = row_norms(regular_metric(mass, jacobian), jacobian)

@@ -131,7 +131,8 @@ def _same_mode(system: System, free: System) -> Mode:
         for name, part in free.rows.items()
     ]
     rows = tuple(
-        LockRow(name, _InOtherCoordinates(lock.fn, linkage_of(system), linkage_of(free))) for name, lock in locks
+        LockRow(name, _InOtherCoordinates(lock.fn, linkage_of(system), linkage_of(free)), lock.wraps)
+        for name, lock in locks
     )
     drag = system.resistance_fn.drag if isinstance(system.resistance_fn, BrakeForce) else jnp.zeros(len(locks))
     values = jnp.stack([lock.value for _, lock in locks]) if locks else jnp.zeros(0)

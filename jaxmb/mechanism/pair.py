@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..system import wrap_angle
 from .pose import pose_of_shifts, position_of, rotation_of
 from .rotation import AbstractRotation
 
@@ -61,6 +62,10 @@ class AbstractPair(abc.ABC):
     def rate_units(self) -> tuple[str, ...]:
         """SI unit of each velocity."""
         return (*("m/s" for _ in self.axes), *("rad/s" for _ in self.rotation.velocities))
+
+    def angular(self, dim: int, count: int) -> tuple[bool, ...]:
+        """Which of `count` rows of `residual` are in rad: those behind the rows of the shift."""
+        return tuple(i >= dim - len(self.axes) for i in range(count))
 
     @abc.abstractmethod
     def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
@@ -199,6 +204,10 @@ class Helix(AbstractPair):
         """About one axis, along which it shifts."""
         return True
 
+    def angular(self, dim: int, count: int) -> tuple[bool, ...]:
+        """Those of the axis, between the shift across it and the lag along it, which is in m."""
+        return tuple(i in (2, 3) for i in range(count))
+
     def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
         """Turn and shift."""
         return pose_of_shifts(self.rotation.matrix(q), [(2, data[0] * q[0] / (2 * jnp.pi))])
@@ -236,8 +245,7 @@ class Helix(AbstractPair):
 
     def _lag(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, "1"]:
         """By how much the shift's angle is beyond the rotation's, to the nearest turn: a screw is closed again after each pitch."""
-        lag = x[2:3, -1] * (2 * jnp.pi / data[0]) - self.rotation.measure(rotation_of(x))
-        return jnp.arctan2(jnp.sin(lag), jnp.cos(lag))
+        return wrap_angle(x[2:3, -1] * (2 * jnp.pi / data[0]) - self.rotation.measure(rotation_of(x)))
 
     def rates(self, x: Float[Array, "D D"], derivative: Float[Array, "D D"]) -> Float[Array, " nv"]:
         """The rotation's."""

@@ -13,11 +13,12 @@ from ..linalg import SINGULAR
 from ..system import AbstractJoints, Topology
 from .connection import AbstractJoint
 from .marker import GROUND, Marker
-from .pair import Pair
 from .pose import take
 from .tree import Connectivity, ConstraintGroup, JointSlot, TreeEdge, TreeJoints
 
 S = TypeVar("S", bound="AbstractStructure")
+# The name of a coordinate that counts full turns is that of the joint coordinate with this.
+TURNS = ".turns"
 
 
 class Frames(eqx.Module):
@@ -109,15 +110,15 @@ class AbstractStructure(AbstractJoints):
         for name in connectivity.multi_turn:
             joint, _, part = name.partition(".")
             if joint in closing:
-                slot = closing[joint]
-                index = slot.pair.coordinates.index(part) if part in slot.pair.coordinates else 0
-                if slot.pair.angles[index] and (joint, index) not in turns:
-                    # A joint that closes a loop has no coordinate that could hold full turns: one is added, without a
-                    # velocity of its own, whose rate is that of the angle.
-                    q = tuple(len(coordinates) if i == index else k for i, k in enumerate(slot.q))
-                    closing[joint] = dataclasses.replace(slot, q=q)
-                    coordinates.append(f"{joint}.turns")
-                    turns.append((joint, index))
+                pair, q = closing[joint].pair, list(closing[joint].q)
+                for index, own in enumerate(pair.coordinates):
+                    if pair.angles[index] and part in ("", own) and q[index] < 0:
+                        # A joint that closes a loop has no coordinate that could hold full turns: one is added, without a
+                        # velocity of its own, whose rate is that of the angle.
+                        q[index] = len(coordinates)
+                        coordinates.append(names_of(joint, pair.coordinates)[index] + TURNS)
+                        turns.append((joint, index))
+                closing[joint] = dataclasses.replace(closing[joint], q=tuple(q))
         return cls(
             connectivity=connectivity,
             parents=tuple(edge.parent for edge in edges),
@@ -233,6 +234,18 @@ class AbstractStructure(AbstractJoints):
             indices |= {q[i] for q in group.q for i, is_angle in enumerate(group.pair.angles) if is_angle}
         return indices
 
+    def with_turns(
+        self, q: Float[Array, " nq"], other: "AbstractStructure", had: Float[Array, " k"]
+    ) -> Float[Array, " nq"]:
+        """Coordinates with the full turns that the same angles have in another build, whose coordinates are `had`."""
+        # Angles are measured between −π and π; gears, springs and drivers read them with their turns, which the other build has in
+        # its tree or counts.
+        angles = self.angles
+        ours, theirs = ({name.removesuffix(TURNS): i for i, name in enumerate(x.coordinates)} for x in (self, other))
+        both = sorted((i, theirs[name]) for name, i in ours.items() if name in theirs and i in angles)
+        here, there = np.array(both, int).reshape(-1, 2).T
+        return q.at[here].add(2 * jnp.pi * jnp.round((take(had, there) - take(q, here)) / (2 * jnp.pi)))
+
     @property
     def units(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """SI units of coordinates and velocities."""
@@ -242,13 +255,12 @@ class AbstractStructure(AbstractJoints):
 
     @property
     def angular_rows(self) -> dict[str, tuple[bool, ...]]:
-        """By name of each joint outside the tree, which of its rows are in rad: those behind the rows of its shift."""
+        """By name of each joint outside the tree, which of its rows are in rad."""
         angular = {}
         for group in self.constraint_groups:
             pair = getattr(group.kind, "pair", None)
-            if isinstance(pair, Pair):
-                shifts = self.dim - len(pair.axes)
-                angular |= dict.fromkeys(group.names, tuple(i >= shifts for i in range(group.kind.holonomic)))
+            if pair is not None:
+                angular |= dict.fromkeys(group.names, pair.angular(self.dim, group.kind.holonomic))
         return angular
 
     @property

@@ -104,8 +104,9 @@ def measure(
     width = jnp.linalg.norm(root, axis=0)  # of each coordinate per unit of length in the metric
     size = jnp.linalg.norm(jacobian @ root.T, axis=1)
     line = _sample_lines(system, t, q, jacobian, root)
-    angular = _angular(system)
-    line, zero = _without_rounding(line, system.row_counts, width, angular)
+    angular, shifts = _joint_rows(system)
+    cosines = angular[:, None] | (shifts[:, None] & ~angles(system))
+    line, zero = _without_rounding(line, system.row_counts, width, cosines, angles(system))
 
     linear = line.slope > 0
     # A linear row has no bend to tell a length: it has turned where it has changed by its own size, ‖C(0)‖/slope.
@@ -127,6 +128,8 @@ def measure(
     # the user, the size of the coordinates, of an angle no less than a radian, and 1.
     extents = extent(system, q)
     extents = jnp.where(angles(system), jnp.maximum(extents, 1), extents)
+    # Beside others, in the metric of M, less than half of the digits is what was left of a place at zero.
+    extents = jnp.where(extents / width > jnp.finfo(q.dtype).eps ** 0.5 * jnp.max(extents / width), extents, 0)
     for fallback in (0, 0, 0 if length is None else length, extents, 1):  # rows that never change
         reach = _zero_if_infinite(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
         span = jnp.where(span > 0, span, entries @ jnp.where(reach > 0, reach, fallback))
@@ -279,13 +282,14 @@ def _sample_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arr
     )
 
 
-def _angular(system: System) -> Bool[np.ndarray, " m"]:
-    """The mask of the rows in rad, as far as they are known: those of a mechanism's joints."""
-    angular = np.zeros(system.m, bool)
+def _joint_rows(system: System) -> tuple[Bool[np.ndarray, " m"], Bool[np.ndarray, " m"]]:
+    """The masks of the rows in rad and in m, as far as they are known: those of a mechanism's joints."""
+    angular, shifts = np.zeros(system.m, bool), np.zeros(system.m, bool)
     joints = {} if system.joints is None else system.joints.angular_rows
     for name, part in system.rows.items():
-        angular[part] = joints.get(name, False)
-    return angular
+        if name in joints:
+            angular[part], shifts[part] = joints[name], np.logical_not(joints[name])
+    return angular, shifts
 
 
 def angles(system: System) -> Bool[np.ndarray, " nv"]:
@@ -295,23 +299,31 @@ def angles(system: System) -> Bool[np.ndarray, " nv"]:
 
 
 def _without_rounding(
-    line: _Line, counts: tuple[int, ...], width: Array, angular: Bool[np.ndarray, " m"]
+    line: _Line,
+    counts: tuple[int, ...],
+    width: Array,
+    cosines: Bool[np.ndarray, "m nv"],
+    turning: Bool[np.ndarray, " nv"],
 ) -> tuple[_Line, Bool[Array, " m"]]:
     """The same without entries that are rounding beside other rows of the constraint, and the mask (m,) of rows without any other entry.
 
     In one column all entries have the same coordinate, and a loop that moves in a plane has rows that would be zero by exact
     arithmetic, whatever the axes. A loop far out in a tree has columns that are rounding throughout, of what moves it as a whole: these are
-    recognised by the other columns, in the metric of M (`width`). Rows in rad are sums of cosines, whose rounding is that of 1 however small
-    the lengths beside them are.
+    recognised by the other columns, in the metric of M (`width`). Entries of joints in rad, and in m for velocities in m/s, are sums of cosines,
+    whose rounding is that of 1 however small what is beside them is; where bodies turn and shift about one axis nothing else is there.
     """
     largest = jnp.maximum(line.entries, line.slopes)
     rounding = ROUNDING * float(jnp.finfo(largest.dtype).eps)
     most = _largest_of_constraint(largest, counts)
-    most = jnp.where(angular[:, None], jnp.maximum(most, 1), most)
-    most = jnp.maximum(most, jnp.max(most * width, axis=1, keepdims=True) / width)
+    most = jnp.where(cosines & (most > 0), jnp.maximum(most, 1), most)
+    change = jnp.max(most * width, axis=1, keepdims=True)
+    most = jnp.maximum(most, change / width)
+    # A lever, by which an angle moves a row, has the rounding of how far bodies are shifted.
+    lever = lambda far: jnp.where(turning, jnp.maximum(most, change * far), most)
+    far = jnp.where(line.bent, line.length, 0)[:, None]
     # In single precision a hundred units of rounding, 1e-5, may be an entry in another unit: then none is dropped.
-    least = (rounding if rounding < 1 / UNLIKE else 0) * most
-    entries, slopes = (jnp.where(x > least, x, 0) for x in (line.entries, line.slopes))
+    least = rounding if rounding < 1 / UNLIKE else 0
+    entries, slopes = (jnp.where(x > least * lever(at), x, 0) for x, at in ((line.entries, far), (line.slopes, 1.0)))
     # A row of rounding only has no size: one read off it would make rounding count as an independent row.
     zero = ~jnp.any((entries > 0) | (slopes > 0), axis=1)
     none = lambda x: jnp.where(zero, 0, x)

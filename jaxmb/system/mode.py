@@ -10,6 +10,12 @@ from jaxtyping import Array, Bool, Float, PyTree
 Scalar = Float[Array, ""]
 
 
+def wrap_angle(angle: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The angle between −π and π."""
+    # Not a modulus: the derivative is 1 at every angle, and an integrator that passes ±π sees no jump in it.
+    return jnp.arctan2(jnp.sin(angle), jnp.cos(angle))
+
+
 class Coordinate(eqx.Module):
     """A coordinate as a function of the pose."""
 
@@ -26,10 +32,12 @@ class LockRow(eqx.Module):
     Attributes:
         name: of its row.
         fn: s, a function or a pytree without numbers.
+        wraps: whether s is an angle between −π and π.
     """
 
     name: str = eqx.field(static=True)
     fn: Callable[..., Array]
+    wraps: bool = eqx.field(static=True, default=False)
 
 
 class Mode(eqx.Module):
@@ -53,14 +61,16 @@ class Mode(eqx.Module):
 
 
 class LockResidual(eqx.Module):
-    """s(t, q, params) − value."""
+    """s(t, q, params) − value, of an angle that `wraps` the shorter way round."""
 
     fn: Callable[..., Array]
     value: Float[Array, "..."]
+    wraps: bool = eqx.field(static=True, default=False)
 
     def __call__(self, t: Scalar, q: Float[Array, " nq"], params: PyTree) -> Scalar:
         """The residual."""
-        return self.fn(t, q, params) - self.value
+        gap = self.fn(t, q, params) - self.value
+        return wrap_angle(gap) if self.wraps else gap
 
 
 class BrakeForce(eqx.Module):

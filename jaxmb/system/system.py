@@ -185,7 +185,7 @@ class System(TextInNotebooks, eqx.Module):
         fields: dict[str, Any] = {"active": mode.active}
         if mode.locks:
             rows = [
-                Holonomic(lock.name, LockResidual(lock.fn, mode.lock_values[..., i]))
+                Holonomic(lock.name, LockResidual(lock.fn, mode.lock_values[..., i], lock.wraps))
                 for i, lock in enumerate(mode.locks)
             ]
             fields["constraints"] = (*self.constraints, *rows)

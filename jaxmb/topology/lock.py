@@ -96,7 +96,7 @@ def lock_row(name: str, what: PyTree, system: System) -> LockRow:
     if isinstance(what, str) and system.joints is not None:
         available += [name for name in system.joints.names if name not in available]
         if what.partition(".")[0] in available:
-            return LockRow(name, system.joints.coordinate(what))
+            return LockRow(name, system.joints.coordinate(what), system.joints.wraps(what))
     raise ValueError(
         f"'{name}' must act on a function or a coordinate out of {listing(available)}, but acts on {what!r}."
     )
