@@ -144,7 +144,14 @@ def all_stages(
         return where_any(jnp.any(before.near), lambda: by_limit(limit), before), None
 
     # What a stage is off the constraints by enters its slope divided by the gap: too much for gaps above NEAR too, in a step that comes near.
-    start = Stages(y0, slopes, none, jnp.ones(rows, bool), jnp.zeros(rows, t0.dtype), jnp.zeros(rows, bool))
+    start = Stages(
+        raw=y0,
+        slopes=slopes,
+        last=none,
+        near=jnp.ones(rows, bool),
+        tau=jnp.zeros(rows, t0.dtype),
+        turns=jnp.zeros(rows, bool),
+    )
     return lax.scan(where_near, start, limits)[0]
 
 
