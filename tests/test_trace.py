@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,8 @@ from mechanisms import three_cranks
 import jaxmb as jm
 from jaxmb.kinematics.branches import _common_zeros
 from jaxmb.kinematics.curve import CurveEvent
-from jaxmb.kinematics.path import TracedMechanism, coordinate_of, release_input
+from jaxmb.kinematics.path import CurvePoint, TracedMechanism, coordinate_of, release_input
+from jaxmb.kinematics.trace import _follow
 
 P = jm.planar
 JOINTS = [
@@ -297,6 +299,111 @@ def test_a_step_turns_by_no_more_than_twenty_degrees():
             [*end.q, turned], [*np.array([1, length]) / np.hypot(1, length), np.arctan(length)], rtol=1e-12
         )
         assert bool(good) == fine
+
+
+def place(value=0.5, rate=1.0, closing=1.0, image=(0.0, 0.0), image_rate=(2.0, 0.0)):
+    """A point of a curve by what its events depend on."""
+    x = jnp.asarray(value, float)
+    one = jnp.ones(1)
+    return CurvePoint(
+        q=x[None], v=one, metric=jnp.eye(1), values=x[None], rates=rate * one, steepest=2 * one, gap=x,
+        closing=jnp.asarray(closing, float), image=jnp.array(image), image_rate=jnp.array(image_rate),
+    )  # fmt: skip
+
+
+def test_what_happens_between_two_poses_of_a_curve():
+    """What stands still but for rounding has no sense; a limit belongs to the range; the start is met close by and with its direction."""
+    begun = place()
+    passing = {"image": (-0.1, 0.3)}, {"image": (0.05, 0.3), "image_rate": (1.0, 0.0)}
+    met = [{**x, "image": (x["image"][0], 0.17)} for x in passing]
+    skew = lambda x, y: (met[0], {**met[1], "image_rate": (x, y)})
+    cases = [
+        (({}, {}), ""),
+        (({}, {"rate": -1.0}), "turns"),
+        (({}, {"rate": 3e-12}), ""),
+        (({}, {"rate": 2e-12}), "turns"),
+        (({"rate": -1e-12}, {"rate": 1.0}), ""),
+        (({"closing": -1.0}, {"closing": 1.0}), "branch"),
+        (({"closing": -1.0}, {"closing": 0.0}), "branch"),
+        (({"closing": -1.0}, {"closing": -0.5}), ""),
+        (({"closing": 0.0}, {"closing": 1.0}), ""),
+        (({}, {"value": 1.0}), ""),
+        (({"value": 1.0}, {"value": 1.001}), "limit"),
+        (({"value": 0.0}, {"value": -0.001}), "limit"),
+        (({"value": 1.001}, {"value": 1.002}), ""),
+        (met, "closed"),
+        (passing, ""),
+        (({"image": (-0.1, 0.0)}, {"image": (0.0, 0.0)}), "closed"),
+        (({"image": (0.0, 0.0)}, {"image": (0.1, 0.0)}), ""),
+        (({"image": (-0.2, 0.0)}, {"image": (-0.1, 0.0)}), ""),
+        (skew(7.2, 7.0), "closed"),
+        (skew(6.8, 7.2), ""),
+    ]
+    path = SimpleNamespace(limits=jnp.array([0.0, 1.0]))
+    pairs = [[place(**x) for x in pair] for pair, _ in cases]
+    many = [jax.tree.map(lambda *x: jnp.stack(x), *points) for points in zip(*pairs, strict=True)]
+    found = jax.vmap(lambda at, trial: TracedMechanism.events(path, begun, at, trial))(*many)
+    names = np.array(["turns", "branch", "limit", "closed"])
+    assert [" ".join(names[row]) for row in np.asarray(found)] == [what for _, what in cases]
+
+
+def test_a_step_along_a_curve_is_as_long_as_its_fastest_coordinate_allows():
+    """Those without a size count only where there are no rows; nor is it more than a twentieth of the input's range."""
+    at = dataclasses.replace(place(), v=jnp.array([1.0, -100.0, 8.0]), metric=jnp.eye(3), rates=jnp.array([-2.0]))
+
+    def longest(limits, m):
+        scale, system = SimpleNamespace(reach=jnp.array([0.5, 0.0, 2.0])), SimpleNamespace(m=m)
+        path = SimpleNamespace(scale=scale, system=system, limits=jnp.array(limits), step=jnp.asarray(0.25))
+        return float(TracedMechanism.longest_step(path, at))
+
+    found = [longest(*x) for x in (((-np.inf, np.inf), 1), ((-np.inf, np.inf), 0), ((0.5, 1.0), 1))]
+    np.testing.assert_allclose(found, [0.25 / 4, 0.25 / 100, 0.5 / 20 / 2], rtol=1e-14)
+
+
+class Line(TracedMechanism):
+    """A curve along which steps are refused from 2 on, which turns fast up to 0.2, and on which something happens at `what`."""
+
+    what: jax.Array
+
+    def longest_step(self, at):
+        return self.step
+
+    def advance(self, at, length):
+        end = at.values[0] + length
+        return place(end), end < 2, jnp.where(at.values[0] < 0.2, 4 * length, 0.0)
+
+    def events(self, start, at, trial):
+        return (at.values[0] < self.what) & (trial.values[0] >= self.what)
+
+
+def test_a_curve_is_walked_along_by_steps_that_fit_its_turns_up_to_where_something_happens():
+    """Lengths by what turns, halved or doubled at most; events to a part of 1e-12 of a step; steps that lead nowhere end it."""
+
+    @jax.jit
+    @jax.vmap
+    def walked(what, begin, rate):
+        path = Line(*[None] * 4, (None,), (False,), jnp.array([0.0, 9.0]), jnp.asarray(0.1), what)
+        walk = _follow(path, place(begin, rate), 80)
+        return walk.points.values[:, 0], walk.happened, walk.count, walk.status
+
+    begin, rate = [0.0, 0.0, 0.0, 0.0, 1.0, 9 - 5e-11, 9 - 3e-10, 5e-11], [1.0] * 7 + [-1.0]
+    whats = np.full((8, 4), np.inf)
+    whats[np.arange(4), np.arange(4)] = 0.93
+    values, happened, counts, status = (np.asarray(x) for x in walked(*map(jnp.array, (whats, begin, rate))))
+    steps = [0.1, 0.05]  # turned by 0.4 and 0.2 where 0.1 is aimed at
+    expected = np.cumsum([0.0, *steps, *[0.025] * 3, 0.05, *[0.1] * 6])
+    np.testing.assert_allclose(values[0][: len(expected)], expected, atol=1e-12)
+    for k, ends in enumerate((False, False, True, True)):
+        at = int(np.flatnonzero(happened[k].any(axis=1))[0])
+        assert np.flatnonzero(happened[k][at]).tolist() == [k] and happened[k].sum() == 1
+        assert 0 <= values[k][at] - 0.93 <= 2e-13 and (status[k], int(counts[k]) == at) == (
+            (2, 1)[k - 2] if ends else 3,
+            ends,
+        )
+        assert (np.diff(values[k][: counts[k] + 1]) > 0).all()
+    assert 0 < 2 - values[0][counts[0]] < 4e-8 and status[4] == 3 and not happened[4].any()
+    np.testing.assert_allclose(np.diff(values[4])[:9], 0.1, rtol=1e-12)
+    assert status[5:].tolist() == [2, 3, 2] and not counts[5:].any()  # at a limit that the way leads beyond
 
 
 def refused(match, *args, **more):
