@@ -10,8 +10,10 @@ import pytest
 
 import jaxmb as jm
 from jaxmb.formulation import growth
-from jaxmb.kinematics.correction import at_rest
-from jaxmb.simulation.certificate import certify_dense
+from jaxmb.formulation.interpolation import away_from_pose
+from jaxmb.kinematics.correction import at_rest, by_lengths, directions, distance_to_dependence
+from jaxmb.simulation.certificate import certify, certify_dense, certify_sparse
+from jaxmb.simulation.vector_field import VectorField
 
 RATE, ACCELERATION = 1.3, 0.7
 
@@ -219,3 +221,102 @@ def test_rows_close_to_being_dependent_are_at_rest_where_their_combination_holds
     apart, light = units[:, None] * jnp.array([[1.0, 0.0], [1.0, 1.0]]), jnp.diag(jnp.array([1e-10, 1.0]))
     factor = jm.linalg.ConstrainedFactor(light, apart, units * 1e5, jnp.ones(2, bool))
     assert not at_rest(scale, factor, 0 * off, 0 * off).any()
+
+
+def light_and_far(left, light):
+    """Two rows x and x + `left` y of a plane and their factor; `light` shrinks what is left in the metric of M, and not by lengths."""
+    ones, rows = jnp.ones(2), jnp.array([[1.0, 0.0], [1.0, left]])
+    scale = jm.system.Scale(ones, ones, ones, ones, jnp.ones(()))
+    return scale, jm.linalg.ConstrainedFactor(jnp.diag(jnp.array([1.0, light])), rows, ones, jnp.ones(2, bool), 0.0)
+
+
+def test_rows_are_as_far_from_being_dependent_as_the_kinder_of_two_metrics_says():
+    for left, light, distance in ((0.3, 1.0, 0.3), (0.3, 1e4, 0.3), (0.003, 1e-4, 0.3)):
+        scale, factor = light_and_far(left, light)
+        np.testing.assert_allclose(distance_to_dependence(scale, factor), distance, rtol=1e-12)
+        np.testing.assert_allclose(factor.gap, left / np.sqrt(light), rtol=1e-12)
+        np.testing.assert_allclose(by_lengths(scale, factor).remainders, [1.0, left], rtol=1e-12)
+        np.testing.assert_allclose(directions(scale, factor), np.eye(2), atol=1e-12)
+    ones = jnp.ones(2)
+    lost = jm.linalg.ConstrainedFactor(jnp.eye(2), jnp.array([[1.0, 0.0], [1.0, 0.0]]), ones, jnp.ones(2, bool))
+    assert by_lengths(scale, lost).gap == lost.gap == 0  # dependent whatever measures lengths
+
+
+def plain_field(rank_tol=2.5e-7):
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("x", lambda t, q, p: q[:2])])
+    ones = jnp.ones(2)
+    scale, formulation = jm.system.Scale(ones, ones, ones, ones, jnp.ones(())), jm.formulation.GaussProjection(rank_tol)
+    return VectorField(system, formulation, jm.Projection(), None, scale, consistent=jnp.array(True), choice=None)
+
+
+def sparse_pair(left, dtype=float):
+    """The factor of the same rows, x and x + `left` y, by a layout: ‖W‖² = 2/left² + 1."""
+    layout = jm.linalg.Layout.of(np.eye(2, dtype=bool), np.array([[1, 0], [1, 1]], bool))
+    rows = jm.linalg.SparseRows.from_dense(layout, jnp.array([[1.0, 0.0], [1.0, left]], dtype))
+    mass, ones = jm.linalg.BlockMatrix.from_dense(layout, jnp.eye(2, dtype=dtype)), jnp.ones(2, dtype)
+    return jm.linalg.SparseFactor(mass, rows, ones, jnp.ones(2, bool))
+
+
+def test_rows_of_many_bodies_are_certain_by_remainders_and_by_the_norm_that_makes_them_orthonormal():
+    """The norm is bounded by half the inverse of the cut-off too, and by what the precision of its square allows."""
+    norm, bound = float(np.sqrt(2 / 0.01**2 + 1)), 0.3 / np.sqrt(np.finfo(np.float32).eps)
+
+    @jax.jit
+    def found():
+        field, factor = plain_field(), sparse_pair(0.01)
+        of = lambda left: certify_sparse(field, sparse_pair(left, jnp.float32), 0.0, 1e9)
+        bounds = (0.0099, 1.01 * norm), (0.0101, 1.01 * norm), (0.0099, 0.99 * norm)
+        single = [of(np.sqrt(2) / (part * bound)) for part in (0.9, 1.1)]
+        loose = [certify_sparse(plain_field(part / norm), factor, 0.0, 1e9) for part in (0.49, 0.51)]
+        terms = jm.system.Terms(jnp.eye(2), jnp.zeros(2), jnp.eye(2), *[jnp.ones(2)] * 3)
+        few = [certify(field, sparse_pair(left), terms) for left in (0.03, 0.01)]  # near below 0.02, of few rows
+        lost = [field.loses_rows(sparse_pair(left)) for left in (0.03, 0.01)]
+        lost += [field.loses_rows(light_and_far(part * 2.5e-7, 1.0)[1]) for part in (4.1, 3.9)]
+        return [certify_sparse(field, factor, *x) for x in bounds], single, loose, few, lost
+
+    two = [True, False]
+    assert jax.tree.map(bool, found()) == ([True, False, False], two, two, two, [False, True, False, True])
+
+
+def test_the_way_away_from_a_pose_is_that_of_the_motion_or_another_one_where_the_motion_leads_along_poses():
+    """φ = x, x + y z: at y = 0 what is left of the second row is z, which grows by hypot(ẏ, ż)."""
+    near, left = 0.02, 1e-3
+    rows = jm.Holonomic("rows", lambda t, q, p: jnp.stack([q[0], q[0] + q[1] * q[2]]))
+    system = jm.System(3, mass=lambda t, q, p: jnp.eye(3), constraints=[rows])
+
+    @jax.jit
+    def away(left, v):
+        state = jm.as_state(system, jnp.stack([0.0, 0.0, left]), v, length=1.0)
+        terms = jm.evaluate(system, state)
+        factor = jm.linalg.ConstrainedFactor(terms.mass, terms.jacobian, jnp.ones(2), jnp.ones(2, bool), 0.0)
+        return away_from_pose(terms.nearby, factor, near)
+
+    for speed in (5.0, -5.0):
+        direction, steps = away(left, jnp.array([0.0, 0.0, speed]))
+        np.testing.assert_allclose(direction, [0.0, 0.0, speed])
+        np.testing.assert_allclose(steps, [2 * near / 5] * 2, rtol=1e-9)
+    direction, (time, step) = away(left, jnp.zeros(3))
+    np.testing.assert_allclose(direction[:2], 0, atol=1e-9)
+    np.testing.assert_allclose([time, step * abs(direction[2])], [0, 2 * near], rtol=1e-9)
+    assert away(1.1 * near, jnp.array([0.0, 0.0, 5.0]))[1] == (0, 0)  # no row is near
+
+
+def test_where_no_motion_leads_away_from_a_pose_rounding_leaves_that_part_of_an_acceleration_open():
+    """ε/g² of rows x + 10 z² and the same with g y, which no motion parts; ε/g² · |v| turning/(g |v̇|) where that is more."""
+    gap = 2e-3
+    rows = jm.Holonomic("rows", lambda t, q, p: q[0] + 10 * q[2] ** 2 + jnp.array([0.0, gap]) * q[1])
+    push = lambda t, q, v, p: jnp.stack([0.0, 0.0, p])
+    system = jm.System(3, mass=lambda t, q, p: jnp.eye(3), force=push, constraints=[rows], params=1.0)
+
+    @jax.jit
+    def found(force):
+        ones, reach = jnp.ones(2), jnp.ones(3)
+        scale = jm.system.Scale(ones, ones, reach, ones, jnp.ones(()))
+        state = jm.State(jnp.zeros(()), jnp.zeros(3), jnp.array([0.0, 0.0, 4.0]), scale)
+        return jm.formulation.GaussProjection().acceleration(jm.evaluate(system.with_params(force), state))
+
+    for force in (3.0, 1e9):
+        out = found(force)
+        typical = max(float(np.linalg.norm(out.vdot)), force)
+        expected = np.finfo(float).eps / gap**2 * max(1.0, 4.0 * (20 * 4.0) / (gap * typical))
+        np.testing.assert_allclose(out.uncertainty, expected, rtol=1e-6)

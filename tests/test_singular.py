@@ -344,11 +344,11 @@ def test_how_far_branches_miss_each_other_is_found_from_a_step_beside_them(monke
 
     They miss each other where the remainder vanishes with s: where most of it lies across the direction the row only turns.
     """
-    a, b, start, beside, (field, in_use, path) = -20.0, 3.0, 0.4, 0.02, _passing()
+    a, b, (field, in_use, path) = -20.0, 3.0, _passing()
 
     @jax.jit
     @jax.vmap
-    def found(apart, across, c):
+    def found(apart, across, c, start, beside):
         def trial(field, in_use, row, path, direction, x, shift):
             u, w = x - start, beside + shift @ direction
             f, slope, zero = a * u + c * u**3, a + 3 * c * u**2, jnp.zeros(())
@@ -361,9 +361,10 @@ def test_how_far_branches_miss_each_other_is_found_from_a_step_beside_them(monke
         monkeypatch.setattr(passage, "_trial_at", trial)
         return passage._at_sign_change(field, in_use, jnp.array(0), path, jnp.array([0.6, 0.8]))
 
-    apart = jnp.array([0.0, 1e-5, 1e-5, 0.0, 1e-5])
-    missed, distance, unknown = found(apart, jnp.array([0.0, 0.1, 1.0, 0.0, 0.0]), jnp.array([0, 0, 0, -200.0, -200.0]))
-    assert (missed.tolist(), unknown.tolist()) == ([False, True, False, False, True], [False] * 5)
+    apart, across, c = [0.0, 1e-5, 1e-5, 0.0, 1e-5, 1e-5], [0.0, 0.1, 1.0, 0, 0, 0], [0, 0, 0, -200.0, -200.0, 0]
+    cases = apart, across, c, [0.4] * 5 + [1.0], [0.02] * 5 + [0.0]  # the last one vanishes where the step ends
+    missed, distance, unknown = found(*map(jnp.array, cases))
+    assert (missed.tolist(), unknown.tolist()) == ([False, True, False, False, True, True], [False] * 6)
     np.testing.assert_allclose(distance[:3], apart[:3], atol=1e-14)
     np.testing.assert_allclose(distance[3:], apart[3:], atol=1e-11)  # what is less counts as zero
 

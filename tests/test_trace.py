@@ -302,12 +302,12 @@ def test_a_step_turns_by_no_more_than_twenty_degrees():
 
 
 def place(value=0.5, rate=1.0, closing=1.0, image=(0.0, 0.0), image_rate=(2.0, 0.0)):
-    """A point of a curve by what its events depend on."""
-    x = jnp.asarray(value, float)
-    one = jnp.ones(1)
+    """A point of a curve by what its events depend on; the start of it looks like (1, 2). A second coordinate is no input."""
+    x, one, still = jnp.asarray(value, float), jnp.ones(1), jnp.full(2, 2.0)
+    values, rates, image = jnp.stack([x, x + 7]), jnp.stack([jnp.asarray(rate, float), one[0]]), jnp.array(image)
     return CurvePoint(
-        q=x[None], v=one, metric=jnp.eye(1), values=x[None], rates=rate * one, steepest=2 * one, gap=x,
-        closing=jnp.asarray(closing, float), image=jnp.array(image), image_rate=jnp.array(image_rate),
+        q=x[None], v=one, metric=jnp.eye(1), values=values, rates=rates, steepest=still, gap=x,
+        closing=jnp.asarray(closing, float), image=image + jnp.array([1.0, 2.0]), image_rate=jnp.array(image_rate),
     )  # fmt: skip
 
 
@@ -343,21 +343,21 @@ def test_what_happens_between_two_poses_of_a_curve():
     pairs = [[place(**x) for x in pair] for pair, _ in cases]
     many = [jax.tree.map(lambda *x: jnp.stack(x), *points) for points in zip(*pairs, strict=True)]
     found = jax.vmap(lambda at, trial: TracedMechanism.events(path, begun, at, trial))(*many)
-    names = np.array(["turns", "branch", "limit", "closed"])
+    names = np.array(["turns", "turns too", "branch", "limit", "closed"])
     assert [" ".join(names[row]) for row in np.asarray(found)] == [what for _, what in cases]
 
 
 def test_a_step_along_a_curve_is_as_long_as_its_fastest_coordinate_allows():
     """Those without a size count only where there are no rows; nor is it more than a twentieth of the input's range."""
-    at = dataclasses.replace(place(), v=jnp.array([1.0, -100.0, 8.0]), metric=jnp.eye(3), rates=jnp.array([-2.0]))
+    at = dataclasses.replace(place(), v=jnp.array([1.0, -100.0, 0.2]), metric=jnp.eye(3), rates=jnp.array([-2.0, 50.0]))
 
     def longest(limits, m):
-        scale, system = SimpleNamespace(reach=jnp.array([0.5, 0.0, 2.0])), SimpleNamespace(m=m)
+        scale, system = SimpleNamespace(reach=jnp.array([5.0, 0.0, 0.5])), SimpleNamespace(m=m)
         path = SimpleNamespace(scale=scale, system=system, limits=jnp.array(limits), step=jnp.asarray(0.25))
         return float(TracedMechanism.longest_step(path, at))
 
     found = [longest(*x) for x in (((-np.inf, np.inf), 1), ((-np.inf, np.inf), 0), ((0.5, 1.0), 1))]
-    np.testing.assert_allclose(found, [0.25 / 4, 0.25 / 100, 0.5 / 20 / 2], rtol=1e-14)
+    np.testing.assert_allclose(found, [0.25 / 0.4, 0.25 / 100, 0.5 / 20 / 2], rtol=1e-14)
 
 
 class Line(TracedMechanism):
@@ -382,20 +382,20 @@ def test_a_curve_is_walked_along_by_steps_that_fit_its_turns_up_to_where_somethi
     @jax.jit
     @jax.vmap
     def walked(what, begin, rate):
-        path = Line(*[None] * 4, (None,), (False,), jnp.array([0.0, 9.0]), jnp.asarray(0.1), what)
+        path = Line(*[None] * 4, (None,) * 2, (False,) * 2, jnp.array([0.0, 9.0]), jnp.asarray(0.1), what)
         walk = _follow(path, place(begin, rate), 80)
         return walk.points.values[:, 0], walk.happened, walk.count, walk.status
 
     begin, rate = [0.0, 0.0, 0.0, 0.0, 1.0, 9 - 5e-11, 9 - 3e-10, 5e-11], [1.0] * 7 + [-1.0]
-    whats = np.full((8, 4), np.inf)
-    whats[np.arange(4), np.arange(4)] = 0.93
+    whats = np.full((8, 5), np.inf)
+    whats[np.arange(4), 1 + np.arange(4)] = 0.93
     values, happened, counts, status = (np.asarray(x) for x in walked(*map(jnp.array, (whats, begin, rate))))
     steps = [0.1, 0.05]  # turned by 0.4 and 0.2 where 0.1 is aimed at
     expected = np.cumsum([0.0, *steps, *[0.025] * 3, 0.05, *[0.1] * 6])
     np.testing.assert_allclose(values[0][: len(expected)], expected, atol=1e-12)
     for k, ends in enumerate((False, False, True, True)):
         at = int(np.flatnonzero(happened[k].any(axis=1))[0])
-        assert np.flatnonzero(happened[k][at]).tolist() == [k] and happened[k].sum() == 1
+        assert np.flatnonzero(happened[k][at]).tolist() == [k + 1] and happened[k].sum() == 1
         assert 0 <= values[k][at] - 0.93 <= 2e-13 and (status[k], int(counts[k]) == at) == (
             (2, 1)[k - 2] if ends else 3,
             ends,
