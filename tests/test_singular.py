@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import bricard as bricard_model
 import diffrax as dfx
@@ -441,6 +442,54 @@ def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
     each = [usual | dict(case) for case in cases]
     accept, error = found({name: jnp.asarray([case[name] for case in each]) for name in usual})
     assert list(zip(accept.tolist(), error.tolist(), strict=True)) == list(cases.values())
+
+
+def test_a_step_that_has_failed_stays_where_it_began_and_has_no_states_between():
+    """A step as short as time is resolved is not made shorter by a guard."""
+    field, in_use, _ = _passing()
+    y = StateVector.of(*jnp.zeros((2, 2)), jnp.zeros(()))
+    accepted = ConstrainedSolver(dfx.Tsit5()).init(None, 0.0, 1.0, y, (field, in_use))
+    end, error, dense = y.like(y.packed + 1), y.like(y.packed + 2), {"shift": y.like(y.packed + 3), "inner": 4.0}
+    good, bad = dfx.RESULTS.successful, dfx.RESULTS.breakdown
+    for irregular in (False, True):
+        attempt = end, error, dense, accepted, good
+        y1, wrong, kept, record, result = judgement.or_stop(jnp.array(irregular), y, attempt)
+        assert (float(y1.packed[0]), float(wrong.packed[0])) == ((0.0, 0.0) if irregular else (1.0, 2.0))
+        assert kept is dense and bool(record.failed) == irregular and bool(result == (bad if irregular else good))
+        y1, wrong, kept, record, told = judgement.with_verdict(end, error, dense, accepted, result)
+        assert y1 is end and wrong is error and record is accepted and told is result and kept["inner"] == 4.0
+        assert float(kept["shift"].packed[0]) == 3 or (irregular and np.isnan(kept["shift"].packed).all())
+    eps = np.finfo(float).eps
+    for t in (-8.0, 8.0):
+        for units, possible in ((15.0, False), (18.0, True)):
+            times = jnp.asarray(t), jnp.asarray(t + units * eps * 8)
+            assert bool(judgement.may_be_rejected(good, *times)) == possible
+            assert not judgement.may_be_rejected(bad, *times)
+
+
+def test_of_a_failure_the_most_particular_reason_is_told():
+    """Rows that contradict each other are one where the run starts; of a run that has succeeded none is told."""
+    fine = dict.fromkeys(("contradiction", "indeterminate", "unfit", "jump", "inconsistent"), False)
+    broken, more = dfx.RESULTS.breakdown, jm.RESULTS
+
+    def told(result, steps, *what):
+        case = fine | dict.fromkeys(what, True)
+        rows = dataclasses.replace(
+            Rows.independent(jnp.ones(2, bool), float),
+            contradiction=jnp.array([0.0, float(case["contradiction"])]),
+            indeterminate=jnp.array([False, case["indeterminate"]]),
+            unfit=jnp.array(case["unfit"]),
+        )
+        accepted = SimpleNamespace(rows=rows, branch_jump=jnp.array(case["jump"]))
+        motion = SimpleNamespace(accepted=accepted, result=result, stats={"num_steps": jnp.array(steps)})
+        return judgement.verdict(motion, jnp.array(not case["inconsistent"]))
+
+    assert bool(told(dfx.RESULTS.successful, 1, *fine) == more.successful)
+    assert bool(told(dfx.RESULTS.max_steps_reached, 9) == more.promote(dfx.RESULTS.max_steps_reached))
+    assert bool(told(broken, 2, "contradiction") == more.projection_failed)
+    reasons = [more.projection_failed, more.contradictory_constraints, more.undetermined_motion, more.unfit_choice]
+    for count, reason in enumerate([*reasons, more.unresolved_passage, more.inconsistent_state]):
+        assert bool(told(broken, 1, *list(fine)[:count]) == reason)
 
 
 def test_stages_of_a_step_that_comes_near_to_a_pose_are_made_once_more_from_further_away():
