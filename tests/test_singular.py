@@ -23,11 +23,14 @@ from slider_crank import height, mass
 from systems import FORMULATIONS, contradictory
 
 import jaxmb as jm
+from jaxmb.foundations import enforce
 from jaxmb.kinematics import BESIDE, NEAR, Correction, Rows, correct
 from jaxmb.simulation import judgement, passage
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.passage import TRIALS, Path, _SignBracket, _Trial
+from jaxmb.simulation.phase import Phases
 from jaxmb.simulation.regular import regular_states
+from jaxmb.simulation.simulate import _check_motion
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.stages import Tableau, all_stages
 from jaxmb.simulation.state_vector import StateVector
@@ -490,6 +493,28 @@ def test_of_a_failure_the_most_particular_reason_is_told():
     reasons = [more.projection_failed, more.contradictory_constraints, more.undetermined_motion, more.unfit_choice]
     for count, reason in enumerate([*reasons, more.unresolved_passage, more.inconsistent_state]):
         assert bool(told(broken, 1, *list(fine)[:count]) == reason)
+
+
+def test_a_run_that_fails_where_it_starts_says_why(monkeypatch):
+    """Of one that goes on the amounts mean nothing."""
+    field, in_use, _ = _passing()
+    sound, phases = Rows.independent(in_use, float), object.__new__(Phases)
+    second = jnp.array([False, True])
+    cases = {
+        "The choice of `GaussProjection` does not fit": dataclasses.replace(sound, unfit=jnp.array(True)),
+        "Constraint 'both' must not contradict": dataclasses.replace(sound, contradiction=1e-4 * second),
+        "The motion is not determined at the start: rows of constraint 'both'": dataclasses.replace(
+            sound, indeterminate=second
+        ),
+    }
+    for text, rows in cases.items():
+        monkeypatch.setattr(Phases, "of_start", lambda self, rows=rows: (jnp.array(True), rows))
+        with pytest.raises(ValueError, match=f"^{text}[^\n]*$"):
+            enforce(None, _check_motion(field, phases))
+        monkeypatch.setattr(Phases, "of_start", lambda self, rows=rows: (jnp.array(False), rows))
+        enforce(None, _check_motion(field, phases))
+    monkeypatch.setattr(Phases, "of_start", lambda self: (jnp.array(True), sound))
+    enforce(None, _check_motion(field, phases))
 
 
 def test_stages_of_a_step_that_comes_near_to_a_pose_are_made_once_more_from_further_away():

@@ -13,10 +13,12 @@ import pytest
 from systems import make
 
 import jaxmb as jm
+from jaxmb.foundations import Blank
 from jaxmb.simulation import regular
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
+from jaxmb.simulation.stepper import _program_of
 from jaxmb.simulation.vector_field import VectorField
 
 DT, COUNT = 0.01, 20
@@ -384,3 +386,14 @@ def test_float32():
         step = jm.stepper(system, jm.assemble(system, [-0.8, -0.6]), DT)
         after = step(step.start(), jnp.ones(2))
         assert after.q.dtype == jnp.float32 and abs(float(after.q @ after.q) - 1) < 1e-5
+
+
+def test_steppers_that_differ_in_their_numbers_share_a_program(monkeypatch):
+    """As long as that can be told: what has no hash gets one of its own."""
+    system = motor(1)
+    start = jm.as_state(system, [-0.8, -0.6])
+    step = jm.stepper(system, start, DT)
+    program_of = lambda k: _program_of(dataclasses.replace(step, system=system.with_params({"m": k, "l": 1.0})))[0]
+    assert program_of(2.0) is program_of(3.0)
+    monkeypatch.setattr(Blank, "hashable", False)
+    assert program_of(4.0) is not program_of(5.0)
