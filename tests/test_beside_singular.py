@@ -11,7 +11,9 @@ import pytest
 import jaxmb as jm
 from jaxmb.formulation import growth
 from jaxmb.formulation.interpolation import away_from_pose
+from jaxmb.kinematics.closing import Guess
 from jaxmb.kinematics.correction import at_rest, by_lengths, directions, distance_to_dependence
+from jaxmb.kinematics.refinement import refined
 from jaxmb.simulation.certificate import certify, certify_dense, certify_sparse
 from jaxmb.simulation.vector_field import VectorField
 
@@ -29,7 +31,8 @@ def elbow(smooth):
     def path(t, p):
         start = p["angle"]
         turned = start + RATE * t + ACCELERATION * t**2 / 2
-        return 2 * jnp.cos(turned) if smooth else 2 * jnp.cos(start) - 2 * jnp.sin(start) * RATE * t
+        along = 2 * jnp.cos(start) - 2 * jnp.sin(start) * RATE * t
+        return jnp.where(p.get("smooth", smooth), 2 * jnp.cos(turned), along)
 
     def end(t, q, p):
         outer = q[0] + q[1]
@@ -117,6 +120,31 @@ def test_where_no_motion_leads_through_a_dead_centre_nothing_is_interpolated():
     out = acceleration()
     np.testing.assert_allclose(out.vdot[0], -(RATE**2) / np.tan(angle), rtol=1e-7)
     assert 1e-9 < out.uncertainty < 1e-7
+
+
+@pytest.mark.parametrize("fixed", [(), (0,)])
+def test_a_state_beside_a_pose_is_refined_by_states_further_along_the_motion(fixed):
+    """To 1e-11 of velocities that rounding leaves open by 1e-8; held ones stay, and so do states that are far from it or without such a motion."""
+
+    system, ways = elbow(True), jnp.array([1.0, -2.0])
+
+    @jax.jit
+    @jax.vmap
+    def found(angle, off, smooth):
+        here = system.with_params({"angle": angle, "smooth": smooth})
+        state = jm.as_state(here, (angle + 1e-3 * off) * ways, (RATE + off) * ways)
+        return *refined(here, Guess(state.t, state.q, state.v, fixed, fixed), state), state.q, state.v
+
+    angles = np.array([1e-4, 1e-3, 1e-3, 0.3, 1e-3])
+    cases = map(jnp.array, (angles, [1e-8, 1e-8, 0.0, 1e-8, 1e-8], [True, True, True, True, False]))
+    q, v, given_q, given_v = map(np.asarray, found(*cases))
+    if fixed:  # exactly; the other one follows it
+        np.testing.assert_array_equal([q[:, 0], v[:, 0]], [given_q[:, 0], given_v[:, 0]])
+        np.testing.assert_allclose(v[:3, 1], -2 * v[:3, 0], atol=1e-10)
+    else:
+        np.testing.assert_allclose(q[:3], np.outer(angles[:3], ways), rtol=0, atol=1e-13)
+        np.testing.assert_allclose(v[:3], [RATE * ways] * 3, rtol=0, atol=1e-10)
+    np.testing.assert_array_equal([q[3:], v[3:]], [given_q[3:], given_v[3:]])
 
 
 @pytest.mark.slow
