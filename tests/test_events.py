@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 import jaxmb as jm
 from jaxmb.runge_kutta import at_parts, begins_and_ceases
 from jaxmb.simulation.guard import SAMPLES_PER_STEP, Bisection, Guard
-from jaxmb.simulation.segments import Run
+from jaxmb.simulation.segments import Events, Run
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.vector_field import VectorField
 from jaxmb.topology import AbstractEvent
@@ -287,6 +287,27 @@ def test_the_guard_of_a_run_is_the_largest_one_or_tells_that_one_has_left_zero()
     assert {case: value(*case) for case in cases} == cases
     assert [value((-1.0, x), True, t=t) for x in (2.0, -2.0) for t in (0.5, 1.0)] == [0.0, 0.0, -1.0, -1.0]
     assert value((-1.0, -2.0), True, waits=False) == -1.0
+
+
+def test_the_time_at_which_a_guard_is_found_has_no_derivative_by_what_it_depends_on():
+    guard = SimpleNamespace(value=lambda field, t, y: field * y.packed[0] * t**2)
+    packed = lambda y: StateVector.of(*y, jnp.zeros(()))
+    found = lambda t, y, field: Guard.__call__(guard, t, packed(y), (field, "more"))
+    value, (by_t, *others) = jax.value_and_grad(found, argnums=(0, 1, 2))(2.0, jnp.array([[3.0], [4.0]]), 5.0)
+    assert value == 60 and by_t == 1 and not jnp.any(others[0]) and others[1] == 0
+
+
+def test_events_are_listed_with_what_they_cost():
+    """A loss of zero has no sign, and what a reaction that is not determined has decided is told."""
+    events = SimpleNamespace(
+        count=jnp.array(2), t=jnp.array([0.5, 1.25, jnp.nan]), loss=jnp.array([-0.0, 2.5, jnp.nan]),
+        doubtful=jnp.array([False, True, False]), what=lambda i: (("a", "b"), ("c",))[i],
+    )  # fmt: skip
+    lines = Events.__str__(events).splitlines()[1:]
+    assert [line.split() for line in lines] == [
+        ["0.5", "0", "a,", "b"],
+        ["1.25", "2.5", "c", *["(by", "a", "reaction", "that", "is", "not", "determined)"]],
+    ]
 
 
 def test_an_event_is_located_along_the_motion_with_the_derivative_of_its_time():
