@@ -13,6 +13,7 @@ import pytest
 from systems import driven_cart, fourbar, pendulum, sleigh, top
 
 import jaxmb as jm
+from jaxmb.simulation import reverse_step
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.phase import Tape
 from jaxmb.simulation.reverse_step import Replay, ReverseStep
@@ -322,6 +323,80 @@ def test_a_step_is_made_again_by_the_general_program_where_rows_are_not_certain(
         True,
         True,
     ]
+
+
+class Compiled(eqx.Module):
+    """A step by what it is given, of which the slopes tell the time and the state, and cotangents that tell what they are of."""
+
+    irregular: jax.Array
+
+    def replay(self, moves, rest, in_use, t0, t1, y0):
+        slopes = jnp.stack([t0 + y0.packed, t1 + y0.packed, y0.packed, y0.packed])
+        return y0.like(y0.packed + 7), y0.like(slopes), self.irregular
+
+    def pull(self, moves, rest, in_use, t0, t1, *operands):
+        *rest_of, reused = operands
+        y0, slopes, y1, end, raw, start, slopes_bar = rest_of
+        return end + raw + start + y1 + y0, slopes_bar[-1] + slopes[-1] + jnp.where(reused, t0, t1), moves
+
+
+@functools.cache
+def with_compiled():
+    """The reverse sweep over three steps by compiled code; a jump lies behind the second one, and an event ends the third."""
+    active, y, reverse = swept_back()
+    ys = y.like(jnp.stack([y.packed, y.packed + 1, y.packed + 2]))
+    ts = jnp.array([0.0, 1.0, 2.5, 9.0])
+    tape = Tape(ts[:3], ys, jnp.array(3), jnp.array([1.0, 2.0, 4.0]), y.like(y.packed + 3))
+    reverse = dataclasses.replace(reverse, tape=tape)
+    compiled = Compiled(jnp.array(False))
+    return active, y.packed, eqx.tree_at(lambda r: r.compiled, reverse, compiled, is_leaf=lambda x: x is None)
+
+
+def test_a_compiled_step_is_made_again_and_by_the_general_program_where_it_is_irregular(monkeypatch):
+    """Or where rows have not been the same all the time; a row of a batch that is back at its start waits."""
+    monkeypatch.setattr(ReverseStep, "_replay_general", lambda self, active, k: "general")
+    monkeypatch.setattr(
+        reverse_step, "with_fallback", lambda when, fn, arguments, usual: (bool(when), fn(*arguments), usual)
+    )
+    active, y, reverse = with_compiled()
+    for irregular, steady, k, again in (
+        (False, True, 0, False),
+        (True, True, 0, True),
+        (False, False, 1, True),
+        (True, True, -1, False),
+    ):
+        changed = (jnp.array(irregular), jnp.array(steady))
+        changed = eqx.tree_at(lambda r: (r.compiled.irregular, r.steady), reverse, changed)
+        found, general, usual = changed.replay(active, jnp.array(k))
+        assert (found, general, bool(usual.regular)) == (again, "general", not again)
+    for k, (t0, t1, end) in enumerate(((0.0, 1.0, 1), (1.0, 2.0, 2), (2.5, 4.0, 3))):  # the last one beyond an event
+        _, _, usual = reverse.replay(active, jnp.array(k))
+        np.testing.assert_array_equal(usual.dense.y0.packed, y + k)
+        np.testing.assert_array_equal(usual.dense.slopes.packed[:2], [t0 + y + k, t1 + y + k])
+        np.testing.assert_allclose(usual.dense.raw.packed + usual.dense.shift.packed, y + end, rtol=1e-14)
+        np.testing.assert_allclose(usual.dense.raw.packed, y + k + 7, rtol=1e-14)
+        assert not usual.near.any() and not usual.tau.any() and usual.in_use.all()
+    # Bogacki and Shampine's last slope is the first of the next step, where that begins where this one has ended.
+    assert [bool(reverse.reuses(jnp.array(k))) for k in range(3)] == [False, True, False]
+
+
+def test_cotangents_of_a_step_are_those_of_its_ends_its_slopes_and_its_start(monkeypatch):
+    """The corrected end and that before are apart by the shift; the slope that the next step takes is the last one over the step's length."""
+    active, _, reverse = with_compiled()
+    monkeypatch.setattr(reverse_step, "with_fallback", lambda when, fn, arguments, usual: usual)
+    replay = reverse.replay(active, jnp.array(2))
+    like, rng = replay.dense.y0.like, np.random.default_rng(0)
+    draw = lambda *shape: jnp.asarray(rng.normal(size=(*shape, 5)))
+    end, slope, slopes, y0, raw, shift = draw(), draw(), draw(4), draw(), draw(), draw()
+    bars = Interpolant(*map(like, (slopes, y0, raw, shift)))
+    state_bar, slope_bar, moved, time_bar = reverse.step(active, jnp.array(2), replay, like(end), like(slope), bars)
+    dense = replay.dense
+    y1 = dense.raw.packed + dense.shift.packed
+    expected = (end + shift) + (raw - shift) + y0 + y1 + dense.y0.packed
+    np.testing.assert_allclose(state_bar.packed, expected, rtol=1e-13)
+    np.testing.assert_allclose(slope_bar.packed, slopes[-1] + slope / 1.5 + dense.slopes.packed[-1] + 4.0, rtol=1e-13)
+    np.testing.assert_allclose(time_bar, -jnp.vdot(expected, dense.slopes.packed[0]) / 1.5, rtol=1e-13)
+    assert jax.tree.structure(moved) == jax.tree.structure(active)
 
 
 def test_a_stage_and_an_end_are_swept_back_far_from_singular_poses_as_anywhere():
