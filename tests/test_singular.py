@@ -333,6 +333,33 @@ def test_where_a_remainder_changes_its_sign_is_found_in_few_trials():
     np.testing.assert_allclose(x, 0.3**0.2, atol=1e-12)
 
 
+def test_the_ends_of_a_bracket_move_to_where_a_trial_was():
+    """The first two trials are its ends, whatever is found there; later the value at an end that stays once more is halved."""
+    number, no = lambda x: jnp.asarray(x, float), jnp.array(False)
+    none = {name: number(0) for name in ("rate", "length", "off_manifold")}
+    bracket = _SignBracket(*[number(0)] * 4, no)
+    assert float(bracket.middle) == 0 and not bool(bracket.holds)  # nothing is known, and nothing is no number
+    for n, (x, s, expected) in enumerate(
+        [
+            (0.0, 2.0, (0.0, 0.0, 2.0, 0.0)),
+            (1.0, -2.0, (0.0, 1.0, 2.0, -2.0)),
+            (0.5, -0.5, (0.0, 0.5, 2.0, -0.5)),
+            (0.25, -0.25, (0.0, 0.25, 1.0, -0.25)),
+            (0.1, 0.3, (0.1, 0.25, 0.3, -0.25)),
+            (0.2, 0.1, (0.2, 0.25, 0.1, -0.125)),
+            (0.22, -0.05, (0.2, 0.22, 0.1, -0.05)),
+        ]
+    ):
+        trial = _Trial(number(x), jnp.zeros(1), number(s), miss=number(0), across=jnp.zeros(1), **none)
+        bracket = bracket.narrowed(jnp.array(n), trial)
+        assert [float(y) for y in (bracket.a, bracket.b, bracket.sa, bracket.sb)] == list(expected)
+    np.testing.assert_allclose(bracket.middle, 0.2 + 0.02 * 0.1 / 0.15, rtol=1e-14)
+    for sa, sb, holds in ((1, -1, True), (1, 0, True), (0, -1, False), (1, 0.5, False), (-1, -1, False)):
+        assert bool(_SignBracket(number(0), number(1), number(sa), number(sb), no).holds) == holds
+    for miss, missed in ((1e-12, False), (1e-10, True), (-1e-10, True)):
+        assert bool(dataclasses.replace(trial, miss=number(miss)).missed) == missed
+
+
 def _passing():
     """A vector field of two rows in the plane, x and x + y, and a step."""
     both = jm.Holonomic("both", lambda t, q, p: jnp.cumsum(q))
@@ -365,10 +392,13 @@ def test_how_far_branches_miss_each_other_is_found_from_a_step_beside_them(monke
         monkeypatch.setattr(passage, "_trial_at", trial)
         return passage._at_sign_change(field, in_use, jnp.array(0), path, jnp.array([0.6, 0.8]))
 
-    apart, across, c = [0.0, 1e-5, 1e-5, 0.0, 1e-5, 1e-5], [0.0, 0.1, 1.0, 0, 0, 0], [0, 0, 0, -200.0, -200.0, 0]
-    cases = apart, across, c, [0.4] * 5 + [1.0], [0.02] * 5 + [0.0]  # the last one vanishes where the step ends
-    missed, distance, unknown = found(*map(jnp.array, cases))
-    assert (missed.tolist(), unknown.tolist()) == ([False, True, False, False, True, True], [False] * 6)
+    many = [1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3]
+    apart, across = [0.0, 1e-5, 1e-5, 0.0, *many, 1e-5, 1e-5], [0.0, 0.1, 1.0, *[0.0] * 10]
+    c, start = [0, 0, 0, *[-200.0] * 8, -2000.0, 0], [0.4] * 12 + [1.0]
+    # The last one vanishes where the step ends; secants alone would not find the one before it.
+    missed, distance, unknown = found(*map(jnp.array, (apart, across, c, start, [0.02] * 12 + [0.0])))
+    assert missed.tolist() == [False, True, False, False, *[True] * 9] and not unknown.any()
+    apart = np.array(apart)
     np.testing.assert_allclose(distance[:3], apart[:3], atol=1e-14)
     np.testing.assert_allclose(distance[3:], apart[3:], atol=1e-11)  # what is less counts as zero
 
@@ -388,10 +418,11 @@ def test_a_pose_is_looked_for_where_a_row_in_use_has_turned_by_more_than_a_right
     look = lambda field, in_use, row, path, direction: (row >= 0, direction @ jnp.array([3.0, 5.0]), row == 1)
     monkeypatch.setattr(passage, "_at_sign_change", look)
     field, in_use, path = _passing()
-    after = lambda y: jnp.array([[0.6, 0.8], [1.0, y]])
-    found = jax.jit(lambda y, used: passage.distance_missed(field, used, path, jnp.eye(2), after(y)))
-    assert [x.tolist() for x in found(-0.1, in_use)] == [True, 5.0, True]
-    for case in ((0.1, in_use), (-0.1, in_use.at[1].set(False))):
+    before = jnp.array([[0.8, -0.6], [0.6, 0.8]])
+    after = lambda x, y: jnp.array([[0.6, -0.8], [x, y]])
+    found = jax.jit(lambda x, y, used: passage.distance_missed(field, used, path, before, after(x, y)))
+    assert [x.tolist() for x in found(1.0, -1.0, in_use)] == [True, 5.8, True]
+    for case in ((1.0, -0.5, in_use), (0.8, -0.6, in_use), (1.0, -1.0, in_use.at[1].set(False))):
         assert [x.tolist() for x in found(*case)] == [False, 0.0, False]
 
 
