@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from types import SimpleNamespace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +16,7 @@ import jaxmb as jm
 from jaxmb.kinematics.branches import _common_zeros
 from jaxmb.kinematics.curve import CurveEvent
 from jaxmb.kinematics.path import CurvePoint, TracedMechanism, coordinate_of, release_input
-from jaxmb.kinematics.trace import _follow
+from jaxmb.kinematics.trace import _follow, _join_walks, _limits
 
 P = jm.planar
 JOINTS = [
@@ -404,6 +405,61 @@ def test_a_curve_is_walked_along_by_steps_that_fit_its_turns_up_to_where_somethi
     assert 0 < 2 - values[0][counts[0]] < 4e-8 and status[4] == 3 and not happened[4].any()
     np.testing.assert_allclose(np.diff(values[4])[:9], 0.1, rtol=1e-12)
     assert status[5:].tolist() == [2, 3, 2] and not counts[5:].any()  # at a limit that the way leads beyond
+
+
+@functools.cache
+def line_walk(which, at):
+    """A walk from 0.1 on which one of all that may happen does."""
+    what = jnp.full(5, np.inf) if which is None else jnp.full(5, np.inf).at[which].set(at)
+    path = Line(*[None] * 4, (None,) * 2, (False,) * 2, jnp.array([0.0, 9.0]), jnp.asarray(0.1), what)
+    return path, jax.jit(lambda: _follow(path, place(0.1), 80))()
+
+
+def test_a_curve_is_joined_of_a_walk_back_and_one_ahead():
+    """In the order of the way ahead, each pose once; of a closed one what happens at the start is told there and not again where it ends."""
+    state = jm.as_state(jm.System(1, mass=lambda t, q, p: jnp.eye(1)), [0.1])
+    (path, back), (_, ahead), (_, whole) = line_walk(3, 0.3), line_walk(0, 0.93), line_walk(4, 0.93)
+    curve = _join_walks(state, path, ("in", "out"), [back, ahead])
+    n, m = int(back.count), int(ahead.count)
+    x = np.asarray(curve.values["in"])
+    assert curve.ends == ("limit", "stuck") and not curve.closed and curve.start == n and len(x) == n + m + 1
+    np.testing.assert_array_equal(x[: n + 1], np.asarray(back.points.values)[n::-1, 0])
+    np.testing.assert_array_equal(x[n:], np.asarray(ahead.points.values)[: m + 1, 0])
+    np.testing.assert_array_equal(curve.values["out"], x + 7)
+    np.testing.assert_array_equal(curve.states.v[:, 0], np.where(np.arange(n + m + 1) < n, -1, 1))
+    np.testing.assert_array_equal(curve.states.q[:, 0], x)
+    (event,) = curve.events
+    assert (event.kind, event.name, event.values["in"]) == ("dead centre", "in", x[event.index]) and event.index > n
+    assert float(event.state.q[0]) == event.values["in"] and event.branches is None
+    closed = _join_walks(state, path, ("in", "out"), [whole])
+    assert closed.closed and closed.start == 0 and len(closed.gap) == int(whole.count) + 1 and not closed.events
+    turns = eqx.tree_at(
+        lambda w: (w.points.rates, w.happened),
+        whole,
+        (whole.points.rates.at[0, 1].set(1e-13), whole.happened.at[int(whole.count), 1].set(True)),
+    )
+    found = _join_walks(state, path, ("in", "out"), [turns]).events
+    assert [(event.kind, event.name, event.index) for event in found] == [("limit position", "out", 0)]
+
+
+def test_a_start_may_be_at_a_limit_but_for_rounding():
+    """A billionth of the range, or of the value where the range has no end; the limit is where the start is then."""
+    state = jm.as_state(jm.System(1, mass=lambda t, q, p: jnp.eye(1)), [0.5])
+
+    class At(Line):
+        def read(self, q):
+            return q
+
+    def limits(low, high):
+        path = At(*[None] * 4, (None,), (False,), jnp.array([low, high]), jnp.asarray(0.1), None)
+        return _limits(path, state).tolist()
+
+    assert limits(0.0, 1.0) == [0.0, 1.0] and limits(-np.inf, np.inf) == [-np.inf, np.inf]
+    assert limits(0.5 + 4e-10, 1.0) == [0.5, 1.0] and limits(0.5 + 4e-10, np.inf) == [0.5, np.inf]
+    assert limits(0.5 + 6e-10, 2.0) == [0.5, 2.0] and limits(-1.0, 0.5 - 1e-9) == [-1.0, 0.5]
+    for between in ((0.5 + 6e-10, 1.0), (0.5 + 6e-10, np.inf), (0.5, 0.5), (-1.0, 0.5 - 2e-9), (0.6, 0.4)):
+        with pytest.raises(ValueError, match=r"with that of the start, 0\.5, between them"):
+            limits(*between)
 
 
 def refused(match, *args, **more):
