@@ -238,7 +238,14 @@ def test_rows_close_to_being_dependent_are_at_rest_where_their_combination_holds
     rows = units[:, None] * jnp.array([[1.0, 0.0], [1.0, delta]])
     scale = jm.system.Scale(units, units * spans, jnp.ones(2), units, jnp.array(rate))
     factor = jm.linalg.ConstrainedFactor(jnp.eye(2), rows, units, jnp.ones(2, bool))
-    least = jnp.finfo(float).eps ** 0.75 * 0.8  # relative to the spans of both rows, 0.3 + 0.5
+    eps = jnp.finfo(float).eps
+    least = eps**0.75 * 0.8  # relative to the spans of both rows, 0.3 + 0.5
+    # Not quite as close to being dependent, a row is off by what a correction would make four units of rounding of.
+    apart = units[:, None] * jnp.array([[1.0, 0.0], [1.0, 9e-4]])
+    near, units_of = jm.linalg.ConstrainedFactor(jnp.eye(2), apart, units, jnp.ones(2, bool)), 0.8 * eps / 9e-4
+    for part, held in ((3.9, True), (4.1, False)):
+        off = units * jnp.array([0.0, part * units_of])
+        assert at_rest(scale, near, off, 0 * off).tolist() == [False, held]
     for part, held in ((0.9, True), (1.1, False)):
         # Of residuals that all rows share nothing is left in their combination.
         off = units * (1e-3 + jnp.array([0.0, part * least]))

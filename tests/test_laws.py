@@ -143,7 +143,8 @@ def test_the_smallest_of_so_many_singular_values():
     values = jax.jit(jax.vmap(found.value))(jnp.arange(5))
     np.testing.assert_allclose(values, [np.inf, 5.0, 3.0, 0.0, 0.0], rtol=1e-14)
     np.testing.assert_allclose(found.inverse, [[0.0, 0.0], [0.0, 0.2], [0.0, 0.0]], atol=1e-15)
-    assert int(found.rank) == 1
+    nothing = invert(jnp.zeros((2, 3)), 1e-9, 0.0)
+    assert int(found.rank) == 1 and int(nothing.rank) == 0 and not nothing.inverse.any()
 
 
 # Random systems
