@@ -440,6 +440,8 @@ def test_a_curve_is_joined_of_a_walk_back_and_one_ahead():
     )
     found = _join_walks(state, path, ("in", "out"), [turns]).events
     assert [(event.kind, event.name, event.index) for event in found] == [("limit position", "out", 0)]
+    never = eqx.tree_at(lambda w: w.points.rates, whole, whole.points.rates.at[:, 1].set(1e-13))
+    assert not _join_walks(state, path, ("in", "out"), [never]).events
 
 
 def test_a_start_may_be_at_a_limit_but_for_rounding():
