@@ -393,25 +393,38 @@ def test_how_far_branches_miss_each_other_is_found_from_a_step_beside_them(monke
         return passage._at_sign_change(field, in_use, jnp.array(0), path, jnp.array([0.6, 0.8]))
 
     many = [1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3]
-    apart, across = [0.0, 1e-5, 1e-5, 0.0, *many, 1e-5, 1e-5], [0.0, 0.1, 1.0, *[0.0] * 10]
-    c, start = [0, 0, 0, *[-200.0] * 8, -2000.0, 0], [0.4] * 12 + [1.0]
-    # The last one vanishes where the step ends; secants alone would not find the one before it.
-    missed, distance, unknown = found(*map(jnp.array, (apart, across, c, start, [0.02] * 12 + [0.0])))
-    assert missed.tolist() == [False, True, False, False, *[True] * 9] and not unknown.any()
-    apart = np.array(apart)
+    apart, across = [0.0, 1e-5, 1e-5, 0.0, *many, 1e-5, 1e-5, 1e-5], [0.0, 0.1, 1.0, *[0.0] * 11]
+    c, start = [0, 0, 0, *[-200.0] * 8, -2000.0, 0, -2e9], [0.4] * 12 + [1.0, 0.4]
+    # Secants alone would not find that before the last two, of which the first vanishes where the step ends, and the other one too suddenly.
+    missed, distance, unknown = found(*map(jnp.array, (apart, across, c, start, [0.02] * 12 + [0.0, 0.02])))
+    assert missed.tolist()[:-1] == [False, True, False, False, *[True] * 9]
+    assert unknown.tolist() == [False] * 13 + [True]
+    distance = distance[:-1]
+    apart = np.array(apart)[:-1]
     np.testing.assert_allclose(distance[:3], apart[:3], atol=1e-14)
     np.testing.assert_allclose(distance[3:], apart[3:], atol=1e-11)  # what is less counts as zero
 
 
 def test_beside_a_step_all_rows_but_one_are_satisfied():
-    """φ₁ = x is closed, and of φ₂ = x + y is told how far it is off, with its remainder along a direction, that of y."""
-    field, in_use, path = _passing()
-    begun, direction = Path(path.t0, path.t1, jnp.full((3, 2), 0.3), path.last, path.rates), jnp.array([0.6, 0.8])
-    look = jax.jit(lambda x, shift: passage._trial_at(field, in_use, jnp.array(1), begun, direction, x, shift))
-    found, span = look(jnp.zeros(()), jnp.array([0.1, 0.2])), field.scale.span
-    size = field.scale.row_by_length[1] / field.scale.reach[1]
-    np.testing.assert_allclose([found.miss, found.off_manifold], [0.5 / span[1], 0.9 / span[1]], atol=1e-15)
-    np.testing.assert_allclose([found.ahead, found.length, found.rate], [0.8 / size, 1 / size, 0.0], atol=1e-15)
+    """φ₁ = (x − ½) + (x − ½)² + (t − 3/2)/10 is closed in a few corrections, and of φ₂ = x + y + 3 t is told how far it is off at 3/2 s, and how fast."""
+    rows = lambda t, q, p: jnp.stack([q[0] - 0.5 + (q[0] - 0.5) ** 2 + 0.1 * (t - 1.5), q[0] + q[1] + 3 * t])
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("rows", rows)])
+    (field, in_use, _), number = _passing(), lambda x: jnp.asarray(x, float)
+    scale = jm.system.Scale(*map(jnp.array, ([1.0, 1.0], [0.7, 1.7], [0.8, 0.6], [3.0, 4.0], 1.0)))
+    field, direction = dataclasses.replace(field, system=system, scale=scale), jnp.array([0.6, 0.8])
+    ends = jnp.array([[0.9, 0.3], [0.0, 0.0]])
+    path = Path(number(1.0), number(3.0), ends, ends, jnp.array([[0.2, 0.4], [1.0, 2.0]]))
+    look = jax.jit(lambda x, shift: passage._trial_at(field, in_use, jnp.array(1), path, direction, x, shift))
+    found = look(number(0.25), jnp.array([0.1, 0.2]))
+    # ℓ/size of the second row across the first one.
+    across = 0.6 / 4.0
+    np.testing.assert_allclose(
+        [found.miss, found.off_manifold], [(0.5 + 0.5 + 4.5) / 1.7, (1.0 + 0.5 + 4.5) / 1.7], rtol=1e-12
+    )
+    np.testing.assert_allclose([found.ahead, found.length], [0.8 * across, across], rtol=1e-12)
+    np.testing.assert_allclose(found.rate, 2 * ((0.4 + 0.8 + 3) - (0.4 + 0.1)) / 4.0, rtol=1e-12)
+    np.testing.assert_allclose(found.across, [0.8 * 0.6, 0.6 * 0.8], rtol=1e-12)
+    np.testing.assert_array_equal([found.x, *found.shift], [0.25, 0.1, 0.2])
 
 
 def test_a_pose_is_looked_for_where_a_row_in_use_has_turned_by_more_than_a_right_angle(monkeypatch):
