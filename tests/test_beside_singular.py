@@ -1,5 +1,6 @@
 """Accelerations beside singular poses: of states that assembly has moved there, and of velocities that are given."""
 
+import dataclasses
 import functools
 
 import equinox as eqx
@@ -12,10 +13,12 @@ import jaxmb as jm
 from jaxmb.formulation import growth
 from jaxmb.formulation.interpolation import away_from_pose
 from jaxmb.kinematics.closing import Guess
-from jaxmb.kinematics.correction import at_rest, by_lengths, directions, distance_to_dependence
+from jaxmb.kinematics.correction import Correction, at_rest, by_lengths, directions, distance_to_dependence
 from jaxmb.kinematics.refinement import refined
 from jaxmb.simulation.certificate import certify, certify_dense, certify_sparse
+from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.vector_field import VectorField
+from jaxmb.system import rows_at
 
 RATE, ACCELERATION = 1.3, 0.7
 
@@ -313,11 +316,17 @@ def test_rows_of_many_bodies_are_certain_by_remainders_and_by_the_norm_that_make
     assert jax.tree.map(bool, found()) == ([True, False, False], two, two, two, [False, True, False, True])
 
 
-def test_the_way_away_from_a_pose_is_that_of_the_motion_or_another_one_where_the_motion_leads_along_poses():
-    """φ = x, x + y z: at y = 0 what is left of the second row is z, which grows by hypot(ẏ, ż)."""
-    near, left = 0.02, 1e-3
+def crossing():
+    """φ = x, x + y z, of which at y = 0 the second one is z away from following from the first, with all sizes of one."""
     rows = jm.Holonomic("rows", lambda t, q, p: jnp.stack([q[0], q[0] + q[1] * q[2]]))
-    system = jm.System(3, mass=lambda t, q, p: jnp.eye(3), constraints=[rows])
+    ones = jnp.ones(2)
+    scale = jm.system.Scale(ones, 2 * ones, jnp.ones(3), ones, jnp.array(4.0))
+    return jm.System(3, mass=lambda t, q, p: jnp.eye(3), constraints=[rows]), scale
+
+
+def test_the_way_away_from_a_pose_is_that_of_the_motion_or_another_one_where_the_motion_leads_along_poses():
+    """Of φ = x, x + y z what is left of the second row grows by ż."""
+    (system, _), near, left = crossing(), 0.02, 1e-3
 
     @jax.jit
     def away(left, v):
@@ -334,6 +343,38 @@ def test_the_way_away_from_a_pose_is_that_of_the_motion_or_another_one_where_the
     np.testing.assert_allclose(direction[:2], 0, atol=1e-9)
     np.testing.assert_allclose([time, step * abs(direction[2])], [0, 2 * near], rtol=1e-9)
     assert away(1.1 * near, jnp.array([0.0, 0.0, 5.0]))[1] == (0, 0)  # no row is near
+
+
+def test_samples_of_a_stage_lie_as_far_along_the_motion_as_the_state_asks_for_that_is_off():
+    """2.5 times to where what is left of a row is 30 times what the state is off by, or a thousandth at least and a fiftieth of a third at most."""
+    system, scale = crossing()
+    parts = jm.formulation.GaussProjection(), jm.Projection(), None, scale, jnp.array(True), None
+    field = VectorField(system, *parts)
+
+    @jax.jit
+    @jax.vmap
+    def spacing(left, off, speed):
+        q, v = jnp.stack([2 * off, 0.0, left]), jnp.stack([0.0, 0.0, speed])
+        y = StateVector.of(q, v, jnp.zeros(()))
+        factor = field.formulation.factorise(rows_at(system, jnp.zeros(()), q, scale.row), jnp.ones(2, bool))
+        return field._spacing(jnp.zeros(()), y, factor)
+
+    cases = {
+        (1e-4, 0.0, 5.0): 2.5e-3 / 5,
+        (1e-4, 1e-4, -5.0): 2.5 * 3e-3 / 5,
+        (1e-4, 0.1, 5.0): 2.5 * 0.02 / 3 / 5,
+        (2e-3, 0.0, 5.0): 0.0,
+        (2e-3, 1e-4, 5.0): 2.5 * 3e-3 / 5,
+        (1e-4, 0.0, 0.0): 0.0,
+    }
+    found = spacing(*map(jnp.array, zip(*cases, strict=True)))
+    np.testing.assert_allclose(found, list(cases.values()), rtol=1e-9)
+    correction = dataclasses.replace(
+        Correction.none(jnp.zeros(3), jnp.zeros(3), jnp.ones(2, bool), jnp.zeros((2, 0))),
+        position=jnp.array([-1e-11, 1e-12]),
+        velocity=jnp.array([1e-12, -1e-10]),
+    )
+    np.testing.assert_allclose(field.relative_residuals(correction), [0.5e-11, 1e-10 / 4 / 2], rtol=1e-12)
 
 
 def test_where_no_motion_leads_away_from_a_pose_rounding_leaves_that_part_of_an_acceleration_open():
