@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxmb as jm
-from jaxmb.formulation import growth
+from jaxmb.formulation import OFFSETS, WEIGHTS, growth
 from jaxmb.formulation.interpolation import away_from_pose
 from jaxmb.kinematics.closing import Guess
 from jaxmb.kinematics.correction import Correction, at_rest, by_lengths, directions, distance_to_dependence
@@ -343,6 +343,10 @@ def test_the_way_away_from_a_pose_is_that_of_the_motion_or_another_one_where_the
     np.testing.assert_allclose(direction[:2], 0, atol=1e-9)
     np.testing.assert_allclose([time, step * abs(direction[2])], [0, 2 * near], rtol=1e-9)
     assert away(1.1 * near, jnp.array([0.0, 0.0, 5.0]))[1] == (0, 0)  # no row is near
+
+
+def test_between_samples_any_polynomial_of_fifth_degree_has_its_value():
+    np.testing.assert_allclose(np.array(WEIGHTS) @ np.vander(OFFSETS, 6, increasing=True), np.eye(6)[0], atol=1e-15)
 
 
 def test_samples_of_a_stage_lie_as_far_along_the_motion_as_the_state_asks_for_that_is_off():
