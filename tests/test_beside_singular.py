@@ -335,10 +335,10 @@ def test_the_way_away_from_a_pose_is_that_of_the_motion_or_another_one_where_the
         factor = jm.linalg.ConstrainedFactor(terms.mass, terms.jacobian, jnp.ones(2), jnp.ones(2, bool), 0.0)
         return away_from_pose(terms.nearby, factor, near)
 
-    for speed in (5.0, -5.0):
+    for speed in (5.0, -5.0, 0.01):
         direction, steps = away(left, jnp.array([0.0, 0.0, speed]))
         np.testing.assert_allclose(direction, [0.0, 0.0, speed])
-        np.testing.assert_allclose(steps, [2 * near / 5] * 2, rtol=1e-9)
+        np.testing.assert_allclose(steps, [2 * near / abs(speed)] * 2, rtol=1e-9)
     direction, (time, step) = away(left, jnp.zeros(3))
     np.testing.assert_allclose(direction[:2], 0, atol=1e-9)
     np.testing.assert_allclose([time, step * abs(direction[2])], [0, 2 * near], rtol=1e-9)

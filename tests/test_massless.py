@@ -175,6 +175,7 @@ def test_rows_are_sized_by_the_masses_nearest_to_them():
         [1, 1, 1, 0.5]
     )  # a row without any mass by the largest inertia that there is, in both its entries
     np.testing.assert_allclose(metric(mass), mass + ends.T @ np.diag(weights) @ ends, rtol=1e-14, atol=1e-14)
+    np.testing.assert_allclose(metric(1e-3 * mass), 1e-3 * metric(mass), rtol=1e-13, atol=1e-17)
     # A row that vanishes at a pose has no part in the sizes of the others.
     lost = jm.linalg.regular_metric(
         jnp.asarray(mass), jnp.asarray(np.append(units[:, None] * ends, np.zeros((1, 6)), 0))
