@@ -400,3 +400,25 @@ def test_where_no_motion_leads_away_from_a_pose_rounding_leaves_that_part_of_an_
         typical = max(float(np.linalg.norm(out.vdot)), force)
         expected = np.finfo(float).eps / gap**2 * max(1.0, 4.0 * (20 * 4.0) / (gap * typical))
         np.testing.assert_allclose(out.uncertainty, expected, rtol=1e-6)
+
+
+def test_samples_that_are_not_on_the_constraints_give_no_acceleration():
+    """Rows x − z²/2 and that with y z, of which the first one is noise of 1e-11 but at the state: its own acceleration stays."""
+
+    def rows(t, q, p):
+        noise = jnp.where(q[2] == 1e-3, 0.0, 1e-11 * jnp.sin(1e14 * q[0]))
+        return q[0] - q[2] ** 2 / 2 + jnp.stack([jax.lax.stop_gradient(noise), q[1] * q[2]])
+
+    push = lambda t, q, v, p: jnp.array([0.0, 0.0, 3.0])
+    noisy = jm.System(3, mass=lambda t, q, p: jnp.eye(3), force=push, constraints=[jm.Holonomic("rows", rows)])
+    q, v = jnp.array([5e-7, 0.0, 1e-3]), jnp.array([5e-3, 0.0, 5.0])
+
+    @jax.jit
+    def accelerations():
+        terms = jm.evaluate(noisy, jm.State(jnp.zeros(()), q, v, crossing()[1]))
+        own = jm.formulation.GaussProjection().acceleration
+        return own(terms), own(dataclasses.replace(terms, nearby=None)).vdot
+
+    found, direct = accelerations()
+    np.testing.assert_array_equal(found.vdot, direct)
+    assert found.uncertainty >= np.finfo(float).eps / 1e-6

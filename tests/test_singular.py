@@ -26,16 +26,18 @@ import jaxmb as jm
 from jaxmb.foundations import enforce
 from jaxmb.kinematics import BESIDE, NEAR, Correction, Rows, correct
 from jaxmb.simulation import judgement, passage
+from jaxmb.simulation import solver as solver_module
+from jaxmb.simulation.compiled_step import StepResult
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.passage import TRIALS, Path, _SignBracket, _Trial
 from jaxmb.simulation.phase import Phases
 from jaxmb.simulation.regular import regular_states
 from jaxmb.simulation.simulate import _check_motion
 from jaxmb.simulation.solver import ConstrainedSolver
-from jaxmb.simulation.stages import Tableau, all_stages
+from jaxmb.simulation.stages import Stages, Tableau, all_stages
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.step_records import StepAttempt, StepStart
-from jaxmb.simulation.vector_field import Sample, VectorField
+from jaxmb.simulation.vector_field import RegularOnly, Sample, VectorField
 
 # Built once: programs are compiled for the functions of a system.
 bricard, nfourbar, slider_crank = map(
@@ -489,6 +491,101 @@ def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
     each = [usual | dict(case) for case in cases]
     accept, error = found({name: jnp.asarray([case[name] for case in each]) for name in usual})
     assert list(zip(accept.tolist(), error.tolist(), strict=True)) == list(cases.values())
+
+
+def test_a_quick_step_is_left_to_the_general_program_where_anything_is_not_certain():
+    """Rows, the slope that it begins with, its numbers. One that is not closed is tried shorter, unless it is as short as time is resolved."""
+    field, in_use, _ = _passing()
+    solver, y = ConstrainedSolver(dfx.Bosh3()), StateVector.of(*jnp.ones((2, 2)), jnp.zeros(()))
+    before = dataclasses.replace(solver.init(None, 0.0, 1.0, y, (field, in_use)), residual=jnp.array([0.0, 9.0]))
+    numbers = np.array([1.0, 2.0, 4.0, 8.0])
+
+    @jax.jit
+    @jax.vmap
+    def found(case):
+        own = dataclasses.replace(field, consistent=case["consistent"])
+        begun = dataclasses.replace(before, certified=case["certified"], inner=(y, case["slope"]))
+        start = StepStart(own, jnp.ones(()), case["end"], y, begun, case["jumped"])
+        end = Correction.none(y.q, y.v, in_use, 2 * jnp.eye(2))
+        end = dataclasses.replace(end, position=case["off"] * field.scale.span)
+        slopes = y.like(case["slopes"] * numbers[:, None] * jnp.ones(5))
+        step = StepResult(y.like(y.packed + 1), slopes, y.like(y.packed + case["move"]), end, case["irregular"])
+        irregular, (y1, error, dense, kept, result) = solver._judged_step(step, start)
+        told = y1.packed[0], error.packed[0], dense["shift"].packed[0], result == dfx.RESULTS.successful
+        return irregular, told, (kept.inner[0].packed[0], kept.inner[1], *kept.residual, kept.end[0], kept.basis[0, 0])
+
+    usual = {"consistent": True, "certified": True, "slope": True, "end": 3.0, "jumped": False}
+    usual |= {"off": 0.0, "slopes": 1.0, "move": 3.0, "irregular": False}
+    changes = [
+        ("consistent", False),
+        ("certified", False),
+        ("slope", False),
+        ("jumped", True),
+        ("irregular", True),
+        ("move", np.nan),
+        ("slopes", np.inf),
+    ]
+    cases = [{}, *({name: value} for name, value in changes), {"off": 1e-3}, {"off": 1e-3, "end": 1 + 2e-15}]
+    each = [usual | case for case in cases]
+    irregular, told, kept = found({name: jnp.asarray([case[name] for case in each]) for name in usual})
+    assert irregular.tolist() == [False, *[True] * 7, False, True]
+    error = float(Tableau.of(solver.solver, float).error @ numbers)
+    # y was one; the end before the correction 2, and the corrected one 4.
+    np.testing.assert_allclose([x[0] for x in told], [4.0, error, 2.0, 1.0], rtol=1e-14)
+    np.testing.assert_allclose([x[8] for x in told], [1.0, np.inf, 0.0, 0.0])
+    np.testing.assert_allclose([x[0] for x in kept], [8.0 / 2, 1, 0.0, 9.0, 3.0, 2.0])
+    np.testing.assert_allclose([kept[2][8], kept[3][8]], [1e-3, 9.0])
+
+
+class Quick(eqx.Module):
+    """A step of which only the start is asked for."""
+
+    unsure: jax.Array
+
+    def uncertified(self, t, y, in_use):
+        return self.unsure
+
+    def at(self, t, y, in_use):
+        return y.like(7 * y.packed), Correction.none(y.q, y.v, in_use, 3 * jnp.eye(2)), self.unsure
+
+
+def test_a_run_begins_with_what_is_certain_where_it_starts():
+    """All rows that act and their slope, or those that are given; nothing where that is not sure, or the start refused."""
+    (field, in_use, _), y = _passing(), StateVector.of(*jnp.ones((2, 2)), jnp.zeros(()))
+    solver, changed = ConstrainedSolver(dfx.Bosh3()), dataclasses.replace
+    start = lambda **more: solver.init(None, 0.0, 1.0, y, (changed(field, **more), in_use))
+    for unsure, consistent in ((False, True), (True, True), (False, False)):
+        found, sure = start(step=Quick(jnp.array(unsure)), consistent=jnp.array(consistent)), consistent and not unsure
+        assert bool(found.certified) == bool(found.inner[1]) == bool(found.rows.in_use.all()) == sure
+        assert (int(found.lowest_rank), int(found.highest_rank), int(found.rows.rank)) == (
+            (2, 2, 2) if sure else (2, 0, 0)
+        )
+        assert found.inner[0].packed[0] == (7 if sure else 0) and found.basis[0, 0] == (3 if sure else 0)
+        assert not found.failed and bool(found.steady) and not found.compiled + found.sparse
+    one = in_use.at[1].set(False)
+    given = start(step=Quick(jnp.array(False)), regular_only=RegularOnly(one))
+    assert given.rows.in_use.tolist() == [True, False] and bool(given.certified) and int(given.lowest_rank) == 1
+    # A sparse step looks at all rows that act itself.
+    assert [bool(start(regular_only=RegularOnly(rows)).certified) for rows in (in_use, one)] == [False, True]
+
+
+def test_rows_are_decided_about_anew_where_a_step_ends_unless_they_are_usual(monkeypatch):
+    field, in_use, _ = _passing()
+    sound, stages = Rows.independent(in_use, float), object.__new__(Stages)
+    object.__setattr__(stages, "last", SimpleNamespace(factor=None, terms=None))
+    own = dataclasses.replace
+    second = jnp.array([False, True])
+    for certain in (True, False):
+        monkeypatch.setattr(solver_module, "certify_dense", lambda *_, certain=certain: jnp.array(certain))
+        assert bool(solver_module._certify_end(field, sound, stages)) == certain
+        for at, rows in (
+            (own(field, consistent=jnp.array(False)), sound),
+            (own(field, choice=second), sound),
+            (own(field, formulation=jm.formulation.Elimination((0,))), sound),
+            (field, own(sound, degenerate=second)),
+            (field, own(sound, unfit=jnp.array(True))),
+        ):
+            assert not solver_module._certify_end(at, rows, stages)
 
 
 def test_a_step_that_has_failed_stays_where_it_began_and_has_no_states_between():
