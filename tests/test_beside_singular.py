@@ -13,7 +13,15 @@ import jaxmb as jm
 from jaxmb.formulation import OFFSETS, WEIGHTS, growth
 from jaxmb.formulation.interpolation import away_from_pose
 from jaxmb.kinematics.closing import Guess
-from jaxmb.kinematics.correction import Correction, at_rest, by_lengths, directions, distance_to_dependence
+from jaxmb.kinematics.correction import (
+    Correction,
+    at_rest,
+    by_lengths,
+    correct_by,
+    directions,
+    distance_to_dependence,
+    linearise_correction,
+)
 from jaxmb.kinematics.refinement import refined
 from jaxmb.simulation.certificate import certify, certify_dense, certify_sparse
 from jaxmb.simulation.state_vector import StateVector
@@ -343,6 +351,36 @@ def test_the_way_away_from_a_pose_is_that_of_the_motion_or_another_one_where_the
     np.testing.assert_allclose(direction[:2], 0, atol=1e-9)
     np.testing.assert_allclose([time, step * abs(direction[2])], [0, 2 * near], rtol=1e-9)
     assert away(1.1 * near, jnp.array([0.0, 0.0, 5.0]))[1] == (0, 0)  # no row is near
+
+
+def test_a_row_that_is_off_where_a_correction_begins_is_corrected_and_one_at_rest_has_no_part_in_it():
+    """Of x and x + y z at z = 1e-4: y is brought to zero, and where it is that already a change of it stays, as of a row that is not in use."""
+    (system, scale), method, both = crossing(), jm.formulation.GaussProjection(), jnp.ones(2, bool)
+
+    @jax.jit
+    def corrected(q):
+        state = jm.State(jnp.zeros(()), q, jnp.zeros(3), scale)
+        terms = rows_at(system, state.t, q, scale.row)
+        return correct_by(method.factorise(terms, both), system, method, state, terms, 2)
+
+    found, rest = corrected(jnp.array([1e-6, 1e-6, 1e-4]))
+    np.testing.assert_allclose(found.q, [0.0, 0.0, 1e-4], rtol=0, atol=2e-8)
+    np.testing.assert_allclose(found.position, 0, atol=1e-14)
+    assert found.in_use.all() and not rest.any()
+    found, rest = corrected(jnp.array([0.0, 0.0, 1e-4]))
+    assert rest.tolist() == [False, True] and found.in_use.tolist() == [True, False]
+
+    @jax.jit
+    def slope(q, in_use):
+        state = jm.State(jnp.zeros(()), q, jnp.zeros(3), scale)
+        moved = lambda q: (
+            linearise_correction(system, method, state, state, in_use)(system, dataclasses.replace(state, q=q)).q
+        )
+        return jax.jvp(moved, (q,), (jnp.array([1.0, 1.0, 1.0]),))[1]
+
+    np.testing.assert_allclose(slope(jnp.array([0.0, 0.0, 1e-4]), both), [0.0, 1.0, 1.0], atol=1e-12)
+    np.testing.assert_allclose(slope(jnp.array([0.0, 0.0, 0.5]), both.at[1].set(False)), [0.0, 1.0, 1.0], atol=1e-12)
+    np.testing.assert_allclose(slope(jnp.array([0.0, 0.0, 0.5]), both), [0.0, 0.0, 1.0], atol=1e-12)
 
 
 def test_between_samples_any_polynomial_of_fifth_degree_has_its_value():
