@@ -18,7 +18,9 @@ import jaxmb as jm
 from jaxmb.runge_kutta import at_parts, begins_and_ceases
 from jaxmb.simulation.guard import SAMPLES_PER_STEP, Bisection, Guard
 from jaxmb.simulation.segments import Events, Run
+from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
+from jaxmb.simulation.step_records import Interpolant
 from jaxmb.simulation.vector_field import VectorField
 from jaxmb.topology import AbstractEvent
 from jaxmb.topology.context import EventContext
@@ -308,6 +310,46 @@ def test_events_are_listed_with_what_they_cost():
         ["0.5", "0", "a,", "b"],
         ["1.25", "2.5", "c", *["(by", "a", "reaction", "that", "is", "not", "determined)"]],
     ]
+
+
+class Between(eqx.Module):
+    """A guard that is above zero from one time to another one."""
+
+    rises: jax.Array
+    falls: jax.Array
+
+    def value(self, field, t, y, in_use):
+        return (t - self.rises) * (self.falls - t)
+
+
+def test_a_step_is_rejected_within_which_a_guard_has_risen_and_fallen(monkeypatch):
+    """Not one at whose end it holds, nor one that has failed or cannot be made shorter."""
+    field, y, solver = (
+        field_of(FREE),
+        StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(())),
+        ConstrainedSolver(dfx.Bosh3()),
+    )
+    record = solver.init(None, 0.0, 1.0, y, (field, jnp.ones(0, bool)))
+    dense = Interpolant(y.like(jnp.zeros((4, 3))), y, y, y).dense
+
+    @jax.jit
+    @jax.vmap
+    def error(rises, falls, end, good):
+        result = dfx.RESULTS.where(good, dfx.RESULTS.successful, dfx.RESULTS.breakdown)
+        monkeypatch.setattr(ConstrainedSolver, "_step", lambda *_: (y, y.like(y.packed + 0.1), dense, record, result))
+        own = dataclasses.replace(field, guard=Between(rises, falls))
+        return solver.step(None, 1.0, end, y, (own, jnp.ones(0, bool)), record, False)[1].packed
+
+    eps = float(np.finfo(float).eps)
+    cases = {
+        (1.3, 1.7, 3.0, True): np.inf,
+        (1.3, 3.5, 3.0, True): 0.1,
+        (0.5, 0.9, 3.0, True): 0.1,
+        (1.3, 1.7, 3.0, False): 0.1,
+        (1 + 2 * eps, 1 + 6 * eps, 1 + 8 * eps, True): 0.1,
+    }
+    found = error(*map(jnp.array, zip(*cases, strict=True)))
+    np.testing.assert_array_equal(found, np.outer(list(cases.values()), np.ones(3)))
 
 
 def test_an_event_is_located_along_the_motion_with_the_derivative_of_its_time():
