@@ -10,7 +10,7 @@ import pytest
 from systems import TELLING, fourbar, make, pendulum, slow_but, states, top
 
 import jaxmb as jm
-from jaxmb.kinematics import correction
+from jaxmb.kinematics import consistency, correction
 from jaxmb.kinematics.search import SOLVED, _descend
 from jaxmb.kinematics.shortest_move import LinearEquations, shortest_move
 
@@ -239,3 +239,25 @@ def test_a_displacement_is_read_off_the_change_of_coordinates_without_what_norma
     change = jnp.asarray(matrix[:, :3] @ wanted + 0.2 * matrix[:, 3])
     found = jax.jit(lambda change: correction._displacement(system, jnp.ones(4), change, sparse))(change)
     np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+
+def test_a_state_is_consistent_relative_to_the_sizes_of_its_mechanism():
+    """φ by spans, C v + b by these in the time of a motion; what is rounding of a row at the speed of all coordinates is none, at rest as well."""
+    rows = [
+        jm.Holonomic("one", lambda t, q, p: q[:1]),
+        jm.Holonomic("two", lambda t, q, p: jnp.stack([1e-17 * q[0], q[1]])),
+    ]
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=rows)
+
+    def amounts(q, v, rate=4.0):
+        sizes = [1.0] * 3, [0.5, 0.25, 0.2], [2.0, 0.0], [1.0] * 3, rate
+        state = jm.State(jnp.zeros(()), jnp.array(q), jnp.array(v), jm.system.Scale(*map(jnp.array, sizes)))
+        checks = consistency(system, state, "is off")
+        assert {c.limit for c in checks} == {float(np.finfo(float).eps ** 0.5)} and checks[0].names == ("one", "two")
+        return [[float(x) for x in c.amount] for c in checks]
+
+    np.testing.assert_allclose(amounts([-1e-3, 2e-3], [0.0, -3e-3]), [[2e-3, 1e-2], [0.0, 3e-3 / 0.2 / 4]], rtol=1e-12)
+    # 1e-17 m/s of the second constraint's first row are rounding at 1 m/s, and would be something in its second row.
+    np.testing.assert_allclose(amounts([0.0, 0.0], [1.0, 0.0]), [[0.0, 0.0], [1 / 0.5 / 4, 0.0]], rtol=1e-12)
+    np.testing.assert_allclose(amounts([0.0, 0.0], [0.0, 1e-17])[1], [0.0, 1e-17 / 0.2 / 4], rtol=1e-12)
+    assert amounts([0.0, 0.0], [0.0, 0.0], rate=0.0) == [[0.0, 0.0]] * 2
