@@ -13,6 +13,7 @@ import pytest
 from systems import driven_cart, fourbar, pendulum, sleigh, top
 
 import jaxmb as jm
+from jaxmb.formulation import OFFSETS, WEIGHTS
 from jaxmb.simulation import reverse_step
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.phase import Tape
@@ -424,6 +425,35 @@ def test_a_stage_and_an_end_are_swept_back_far_from_singular_poses_as_anywhere()
         return bar.packed @ jnp.stack([flow_dot.packed, end_dot.packed]).T, jax.lax.map(back, jnp.array([False, True]))
 
     forward, back = both(active, y.like(y.packed.at[1].add(1e-6)))
+    np.testing.assert_allclose(back, forward, rtol=1e-9)
+
+
+def test_a_stage_that_is_interpolated_is_swept_back_over_its_samples():
+    """Which are corrected, each at its time: along any direction what forward mode finds."""
+    active, y, reverse = swept_back()
+    rng, t, tau, in_use = np.random.default_rng(0), jnp.zeros(()), jnp.array(0.05), reverse.in_use
+    dot, bar = (y.like(jnp.asarray(rng.normal(size=5))) for _ in range(2))
+    none, no = jax.tree.map(jnp.zeros_like, y), jnp.array(False)
+    replay = Replay(Interpolant(none, none, none, none), in_use, None, jnp.zeros(4, bool), jnp.zeros(4), no)
+
+    def flow(active, y):
+        field = reverse.field(active)
+
+        def add(total, part):
+            offset, weight = tau * part[0], part[1]
+            shifted = y.with_qv(y.q + offset * field.system.qdot(y.q, y.v), y.v)
+            sample = field.evaluate_regular(t + offset, field.correct(t + offset, shifted, in_use), in_use)[0]
+            return total.plus(sample, weight), None
+
+        return jax.lax.scan(add, none, (jnp.array(OFFSETS), jnp.array(WEIGHTS)))[0]
+
+    @jax.jit
+    def both(active, y):
+        _, forward = eqx.filter_jvp(flow, (active, y), (jax.tree.map(jnp.ones_like, active), dot))
+        y_bar, active_bar = reverse.pull(active, replay, t, y, ~no, tau, bar, no, y, none)
+        return bar.packed @ forward.packed, jnp.vdot(y_bar.packed, dot.packed) + active_bar.system.params
+
+    forward, back = both(active, y)
     np.testing.assert_allclose(back, forward, rtol=1e-9)
 
 
