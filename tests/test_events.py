@@ -284,7 +284,7 @@ def test_the_guard_of_a_run_is_the_largest_one_or_tells_that_one_has_left_zero()
         ((-1.0, 2.0), False): 2.0,
         ((-1.0, -2.0), True): np.inf,
         ((0.0, -2.0), True): np.inf,
-        ((3.0, -2.0), True): 3.0,
+        ((0.5, -2.0), True): 0.5,
     }
     assert {case: value(*case) for case in cases} == cases
     assert [value((-1.0, x), True, t=t) for x in (2.0, -2.0) for t in (0.5, 1.0)] == [0.0, 0.0, -1.0, -1.0]
