@@ -11,6 +11,7 @@ from systems import TELLING, fourbar, make, pendulum, slow_but, states, top
 
 import jaxmb as jm
 from jaxmb.kinematics import consistency, correction
+from jaxmb.kinematics.closing import Guess, _missing
 from jaxmb.kinematics.search import SOLVED, _descend
 from jaxmb.kinematics.shortest_move import LinearEquations, shortest_move
 
@@ -261,3 +262,12 @@ def test_a_state_is_consistent_relative_to_the_sizes_of_its_mechanism():
     np.testing.assert_allclose(amounts([0.0, 0.0], [1.0, 0.0]), [[0.0, 0.0], [1 / 0.5 / 4, 0.0]], rtol=1e-12)
     np.testing.assert_allclose(amounts([0.0, 0.0], [0.0, 1e-17])[1], [0.0, 1e-17 / 0.2 / 4], rtol=1e-12)
     assert amounts([0.0, 0.0], [0.0, 0.0], rate=0.0) == [[0.0, 0.0]] * 2
+
+
+def test_an_angle_is_off_by_the_shorter_way_round():
+    rod = jm.planar.Mechanism([jm.planar.Body.rod("rod", 1.0, 1.0)], [jm.planar.Revolute("O", "ground", "rod.a")])
+    system = rod.build("absolute")
+    q = jnp.zeros(3).at[system.coordinates.index("rod.angle")].set(3.0)
+    for target, off in ((2.5, 0.5), (-3.0, 6.0 - 2 * np.pi), (0.5 - 4 * np.pi, 2.5)):
+        guess = Guess(jnp.zeros(()), q, q, aims=("O",), targets=jnp.array([target]))
+        np.testing.assert_allclose(_missing(system, guess, q), [off], rtol=1e-12)

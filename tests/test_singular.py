@@ -24,7 +24,7 @@ from systems import FORMULATIONS, contradictory
 
 import jaxmb as jm
 from jaxmb.foundations import enforce
-from jaxmb.kinematics import BESIDE, NEAR, Correction, Rows, correct
+from jaxmb.kinematics import BESIDE, NEAR, Correction, Rows, choose_rows, correct
 from jaxmb.simulation import judgement, passage
 from jaxmb.simulation import solver as solver_module
 from jaxmb.simulation.compiled_step import StepResult
@@ -287,6 +287,20 @@ def test_motion_from_a_pose_where_a_nonholonomic_row_vanishes():
     d = 1e-4
     beside = end(d, [d, d**2 / 2, -(d**2) / 4, d], [1.0, d, -d / 2, 1.0])
     np.testing.assert_allclose(end(0.0, np.zeros(4), [1.0, 0.0, 0.0, 1.0]), beside, atol=1e-6)
+
+
+def test_what_may_move_is_looked_for_at_one_time():
+    """x, z − t and x + y (z − t): the third row follows from the others wherever y goes, and would not if time went on without z."""
+    rows = jm.Holonomic("rows", lambda t, q, p: jnp.stack([q[0], q[2] - t, q[0] + q[1] * (q[2] - t)]))
+    system = jm.System(3, mass=lambda t, q, p: jnp.eye(3), constraints=[rows])
+
+    @jax.jit
+    def chosen():
+        state = jm.as_state(system, jnp.zeros(3), jnp.array([0.0, 0.0, 1.0]), length=1.0)
+        return choose_rows(system, jm.formulation.GaussProjection(), state)
+
+    found = chosen()
+    assert found.in_use.tolist() == [True, True, False] and not (found.degenerate | found.indeterminate).any()
 
 
 class RK4(dfx.AbstractERK):
