@@ -1,5 +1,7 @@
 """Assembly: onto the constraints, what is held is held, and refusals by name."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,10 @@ import pytest
 from systems import TELLING, fourbar, make, pendulum, slow_but, states, top
 
 import jaxmb as jm
+from jaxmb.kinematics import consistency, correction
+from jaxmb.kinematics.closing import Guess, _missing
 from jaxmb.kinematics.search import SOLVED, _descend
+from jaxmb.kinematics.shortest_move import LinearEquations, shortest_move
 
 
 @pytest.mark.parametrize("name", slow_but(TELLING))
@@ -158,3 +163,111 @@ def test_rounding_of_velocities_is_no_violation():
     jm.linearise(system, state)
     with pytest.raises(ValueError, match="'edge left' is violated by the state: its velocity residual"):
         jm.linearise(system, jm.as_state(system, state.q, [1e-6, 1.0, 0.0]))
+
+
+# The pieces of an assembly
+
+
+@functools.cache
+def laid_out():
+    """Four velocities and four rows, of which the last one follows from the first two, and their sparsity, with random numbers of it."""
+    pattern = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [1, 1, 1, 0]], bool)
+    blank = lambda t, q, p: jnp.zeros(4)
+    system = jm.System(4, mass=lambda t, q, p: jnp.eye(4), constraints=[jm.Holonomic("rows", blank)])
+    rng = np.random.default_rng(0)
+    rows = pattern * rng.normal(size=(4, 4))
+    rows[3] = 2 * rows[0] - rows[1]
+    layout = jm.linalg.Layout.of(np.eye(4, dtype=bool), pattern)
+    return system, layout, np.diag(rng.uniform(0.5, 2, 4)), rows, rng.normal(size=4), rng.uniform(0.5, 2, 4)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_shortest_move_is_that_of_the_rows_that_count(sparse):
+    """By a layout as without one; of residuals that are rounding nothing is left but the derivative."""
+    system, layout, mass, jacobian, wanted, sizes = laid_out()
+    system = system.with_layout(layout) if sparse else system
+
+    @jax.jit
+    def moved(jacobian, residual, extra, holonomic, magnitude, offset):
+        of = lambda holonomic: shortest_move(
+            system,
+            LinearEquations(
+                jnp.asarray(mass), jacobian, jnp.asarray(sizes), extra, residual, magnitude, offset, holonomic
+            ),
+            1e-9,
+        )
+        return of(None), of(holonomic)
+
+    def exact(rows, residual):
+        return np.linalg.solve(mass, rows.T @ np.linalg.lstsq(rows @ np.linalg.solve(mass, rows.T), residual, 1e-12)[0])
+
+    none, ones, holonomic = jnp.zeros((0, 4)), np.ones(4), np.array([True, False, True, False])
+    consistent = jacobian @ wanted
+    apart = jacobian + np.outer([0, 0, 0, 1], [0, 0, 1, 0])
+    for rows, residual in ((jacobian, consistent), (apart, wanted)):
+        (move, gap), (position, _) = moved(rows, residual, none, holonomic, 0 * ones, 0 * ones)
+        np.testing.assert_allclose(move, exact(rows, residual), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(position, exact(rows[holonomic], residual[holonomic]), rtol=1e-9, atol=1e-12)
+        scaled = np.linalg.solve(np.sqrt(mass), (rows / sizes[:, None]).T)
+        assert (
+            np.linalg.svd(scaled, compute_uv=False)[-1 - (rows is jacobian)]
+            <= gap
+            <= np.linalg.norm(scaled, axis=0).min()
+        )
+    # What is held is an equation like the others, and comes first.
+    held = moved(jacobian, np.append(consistent, 0.7), np.eye(4)[:1], holonomic, 0 * ones, 0 * ones)[1][0]
+    both, values = np.vstack([jacobian[holonomic], np.eye(4)[:1]]), np.append(consistent[holonomic], 0.7)
+    np.testing.assert_allclose(held, exact(both, values), rtol=1e-9, atol=1e-12)
+    # Rounding of C x and of the other part of the residual: eight units of each.
+    for magnitude, offset in ((ones, 0 * ones), (0 * ones, np.abs(jacobian) @ ones)):
+        for units, moves in ((7.9, False), (8.1, True)):
+            residual = units * np.finfo(float).eps * np.abs(jacobian) @ ones * np.array([1, 0, 0, 0])
+            move, slope = jax.jvp(
+                lambda r, m=magnitude, o=offset: moved(jacobian, r, none, holonomic, m, o)[1][0],
+                (residual,),
+                (consistent,),
+            )
+            assert bool(jnp.any(move != 0)) == moves
+            np.testing.assert_allclose(slope, exact(jacobian[holonomic], consistent[holonomic]), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_displacement_is_read_off_the_change_of_coordinates_without_what_normalising_adds(sparse):
+    matrix = 0.5 * np.linalg.qr(np.random.default_rng(1).normal(size=(4, 4)))[0]
+    rate = lambda q, v, p: jnp.asarray(matrix[:, :3]) @ v
+    system = jm.System(4, velocities=["a", "b", "c"], mass=lambda t, q, p: jnp.eye(3), rate=rate)
+    wanted = np.array([0.3, -0.7, 1.1])
+    change = jnp.asarray(matrix[:, :3] @ wanted + 0.2 * matrix[:, 3])
+    found = jax.jit(lambda change: correction._displacement(system, jnp.ones(4), change, sparse))(change)
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+
+def test_a_state_is_consistent_relative_to_the_sizes_of_its_mechanism():
+    """φ by spans, C v + b by these in the time of a motion; what is rounding of a row at the speed of all coordinates is none, at rest as well."""
+    rows = [
+        jm.Holonomic("one", lambda t, q, p: q[:1]),
+        jm.Holonomic("two", lambda t, q, p: jnp.stack([1e-17 * q[0], q[1]])),
+    ]
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=rows)
+
+    def amounts(q, v, rate=4.0):
+        sizes = [1.0] * 3, [0.5, 0.25, 0.2], [2.0, 0.0], [1.0] * 3, rate
+        state = jm.State(jnp.zeros(()), jnp.array(q), jnp.array(v), jm.system.Scale(*map(jnp.array, sizes)))
+        checks = consistency(system, state, "is off")
+        assert {c.limit for c in checks} == {float(np.finfo(float).eps ** 0.5)} and checks[0].names == ("one", "two")
+        return [[float(x) for x in c.amount] for c in checks]
+
+    np.testing.assert_allclose(amounts([-1e-3, 2e-3], [0.0, -3e-3]), [[2e-3, 1e-2], [0.0, 3e-3 / 0.2 / 4]], rtol=1e-12)
+    # 1e-17 m/s of the second constraint's first row are rounding at 1 m/s, and would be something in its second row.
+    np.testing.assert_allclose(amounts([0.0, 0.0], [1.0, 0.0]), [[0.0, 0.0], [1 / 0.5 / 4, 0.0]], rtol=1e-12)
+    np.testing.assert_allclose(amounts([0.0, 0.0], [0.0, 1e-17])[1], [0.0, 1e-17 / 0.2 / 4], rtol=1e-12)
+    assert amounts([0.0, 0.0], [0.0, 0.0], rate=0.0) == [[0.0, 0.0]] * 2
+
+
+def test_an_angle_is_off_by_the_shorter_way_round():
+    rod = jm.planar.Mechanism([jm.planar.Body.rod("rod", 1.0, 1.0)], [jm.planar.Revolute("O", "ground", "rod.a")])
+    system = rod.build("absolute")
+    q = jnp.zeros(3).at[system.coordinates.index("rod.angle")].set(3.0)
+    for target, off in ((2.5, 0.5), (-3.0, 6.0 - 2 * np.pi), (0.5 - 4 * np.pi, 2.5)):
+        guess = Guess(jnp.zeros(()), q, q, aims=("O",), targets=jnp.array([target]))
+        np.testing.assert_allclose(_missing(system, guess, q), [off], rtol=1e-12)

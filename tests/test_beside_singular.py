@@ -1,5 +1,6 @@
 """Accelerations beside singular poses: of states that assembly has moved there, and of velocities that are given."""
 
+import dataclasses
 import functools
 
 import equinox as eqx
@@ -9,9 +10,23 @@ import numpy as np
 import pytest
 
 import jaxmb as jm
-from jaxmb.formulation import growth
-from jaxmb.kinematics.correction import at_rest
-from jaxmb.simulation.certificate import certify_dense
+from jaxmb.formulation import OFFSETS, WEIGHTS, growth
+from jaxmb.formulation.interpolation import away_from_pose
+from jaxmb.kinematics.closing import Guess
+from jaxmb.kinematics.correction import (
+    Correction,
+    at_rest,
+    by_lengths,
+    correct_by,
+    directions,
+    distance_to_dependence,
+    linearise_correction,
+)
+from jaxmb.kinematics.refinement import refined
+from jaxmb.simulation.certificate import certify, certify_dense, certify_sparse
+from jaxmb.simulation.state_vector import StateVector
+from jaxmb.simulation.vector_field import VectorField
+from jaxmb.system import rows_at
 
 RATE, ACCELERATION = 1.3, 0.7
 
@@ -27,7 +42,8 @@ def elbow(smooth):
     def path(t, p):
         start = p["angle"]
         turned = start + RATE * t + ACCELERATION * t**2 / 2
-        return 2 * jnp.cos(turned) if smooth else 2 * jnp.cos(start) - 2 * jnp.sin(start) * RATE * t
+        along = 2 * jnp.cos(start) - 2 * jnp.sin(start) * RATE * t
+        return jnp.where(p.get("smooth", smooth), 2 * jnp.cos(turned), along)
 
     def end(t, q, p):
         outer = q[0] + q[1]
@@ -115,6 +131,31 @@ def test_where_no_motion_leads_through_a_dead_centre_nothing_is_interpolated():
     out = acceleration()
     np.testing.assert_allclose(out.vdot[0], -(RATE**2) / np.tan(angle), rtol=1e-7)
     assert 1e-9 < out.uncertainty < 1e-7
+
+
+@pytest.mark.parametrize("fixed", [(), (0,)])
+def test_a_state_beside_a_pose_is_refined_by_states_further_along_the_motion(fixed):
+    """To 1e-11 of velocities that rounding leaves open by 1e-8; held ones stay, and so do states that are far from it or without such a motion."""
+
+    system, ways = elbow(True), jnp.array([1.0, -2.0])
+
+    @jax.jit
+    @jax.vmap
+    def found(angle, off, smooth):
+        here = system.with_params({"angle": angle, "smooth": smooth})
+        state = jm.as_state(here, (angle + 1e-3 * off) * ways, (RATE + off) * ways)
+        return *refined(here, Guess(state.t, state.q, state.v, fixed, fixed), state), state.q, state.v
+
+    angles = np.array([1e-4, 1e-3, 1e-3, 0.3, 1e-3])
+    cases = map(jnp.array, (angles, [1e-8, 1e-8, 0.0, 1e-8, 1e-8], [True, True, True, True, False]))
+    q, v, given_q, given_v = map(np.asarray, found(*cases))
+    if fixed:  # exactly; the other one follows it
+        np.testing.assert_array_equal([q[:, 0], v[:, 0]], [given_q[:, 0], given_v[:, 0]])
+        np.testing.assert_allclose(v[:3, 1], -2 * v[:3, 0], atol=1e-10)
+    else:
+        np.testing.assert_allclose(q[:3], np.outer(angles[:3], ways), rtol=0, atol=1e-13)
+        np.testing.assert_allclose(v[:3], [RATE * ways] * 3, rtol=0, atol=1e-10)
+    np.testing.assert_array_equal([q[3:], v[3:]], [given_q[3:], given_v[3:]])
 
 
 @pytest.mark.slow
@@ -208,7 +249,14 @@ def test_rows_close_to_being_dependent_are_at_rest_where_their_combination_holds
     rows = units[:, None] * jnp.array([[1.0, 0.0], [1.0, delta]])
     scale = jm.system.Scale(units, units * spans, jnp.ones(2), units, jnp.array(rate))
     factor = jm.linalg.ConstrainedFactor(jnp.eye(2), rows, units, jnp.ones(2, bool))
-    least = jnp.finfo(float).eps ** 0.75 * 0.8  # relative to the spans of both rows, 0.3 + 0.5
+    eps = jnp.finfo(float).eps
+    least = eps**0.75 * 0.8  # relative to the spans of both rows, 0.3 + 0.5
+    # Not quite as close to being dependent, a row is off by what a correction would make four units of rounding of.
+    apart = units[:, None] * jnp.array([[1.0, 0.0], [1.0, 9e-4]])
+    near, units_of = jm.linalg.ConstrainedFactor(jnp.eye(2), apart, units, jnp.ones(2, bool)), 0.8 * eps / 9e-4
+    for part, held in ((3.9, True), (4.1, False)):
+        off = units * jnp.array([0.0, part * units_of])
+        assert at_rest(scale, near, off, 0 * off).tolist() == [False, held]
     for part, held in ((0.9, True), (1.1, False)):
         # Of residuals that all rows share nothing is left in their combination.
         off = units * (1e-3 + jnp.array([0.0, part * least]))
@@ -219,3 +267,196 @@ def test_rows_close_to_being_dependent_are_at_rest_where_their_combination_holds
     apart, light = units[:, None] * jnp.array([[1.0, 0.0], [1.0, 1.0]]), jnp.diag(jnp.array([1e-10, 1.0]))
     factor = jm.linalg.ConstrainedFactor(light, apart, units * 1e5, jnp.ones(2, bool))
     assert not at_rest(scale, factor, 0 * off, 0 * off).any()
+
+
+def light_and_far(left, light):
+    """Two rows x and x + `left` y of a plane and their factor; `light` shrinks what is left in the metric of M, and not by lengths."""
+    ones, rows = jnp.ones(2), jnp.array([[1.0, 0.0], [1.0, left]])
+    scale = jm.system.Scale(ones, ones, ones, ones, jnp.ones(()))
+    return scale, jm.linalg.ConstrainedFactor(jnp.diag(jnp.array([1.0, light])), rows, ones, jnp.ones(2, bool), 0.0)
+
+
+def test_rows_are_as_far_from_being_dependent_as_the_kinder_of_two_metrics_says():
+    for left, light, distance in ((0.3, 1.0, 0.3), (0.3, 1e4, 0.3), (0.003, 1e-4, 0.3)):
+        scale, factor = light_and_far(left, light)
+        np.testing.assert_allclose(distance_to_dependence(scale, factor), distance, rtol=1e-12)
+        np.testing.assert_allclose(factor.gap, left / np.sqrt(light), rtol=1e-12)
+        np.testing.assert_allclose(by_lengths(scale, factor).remainders, [1.0, left], rtol=1e-12)
+        np.testing.assert_allclose(directions(scale, factor), np.eye(2), atol=1e-12)
+    ones = jnp.ones(2)
+    lost = jm.linalg.ConstrainedFactor(jnp.eye(2), jnp.array([[1.0, 0.0], [1.0, 0.0]]), ones, jnp.ones(2, bool))
+    assert by_lengths(scale, lost).gap == lost.gap == 0  # dependent whatever measures lengths
+
+
+def plain_field(rank_tol=2.5e-7):
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("x", lambda t, q, p: q[:2])])
+    ones = jnp.ones(2)
+    scale, formulation = jm.system.Scale(ones, ones, ones, ones, jnp.ones(())), jm.formulation.GaussProjection(rank_tol)
+    return VectorField(system, formulation, jm.Projection(), None, scale, consistent=jnp.array(True), choice=None)
+
+
+def sparse_pair(left, dtype=float):
+    """The factor of the same rows, x and x + `left` y, by a layout: ‖W‖² = 2/left² + 1."""
+    layout = jm.linalg.Layout.of(np.eye(2, dtype=bool), np.array([[1, 0], [1, 1]], bool))
+    rows = jm.linalg.SparseRows.from_dense(layout, jnp.array([[1.0, 0.0], [1.0, left]], dtype))
+    mass, ones = jm.linalg.BlockMatrix.from_dense(layout, jnp.eye(2, dtype=dtype)), jnp.ones(2, dtype)
+    return jm.linalg.SparseFactor(mass, rows, ones, jnp.ones(2, bool))
+
+
+def test_rows_of_many_bodies_are_certain_by_remainders_and_by_the_norm_that_makes_them_orthonormal():
+    """The norm is bounded by half the inverse of the cut-off too, and by what the precision of its square allows."""
+    norm, bound = float(np.sqrt(2 / 0.01**2 + 1)), 0.3 / np.sqrt(np.finfo(np.float32).eps)
+
+    @jax.jit
+    def found():
+        field, factor = plain_field(), sparse_pair(0.01)
+        of = lambda left: certify_sparse(field, sparse_pair(left, jnp.float32), 0.0, 1e9)
+        bounds = (0.0099, 1.01 * norm), (0.0101, 1.01 * norm), (0.0099, 0.99 * norm)
+        single = [of(np.sqrt(2) / (part * bound)) for part in (0.9, 1.1)]
+        loose = [certify_sparse(plain_field(part / norm), factor, 0.0, 1e9) for part in (0.49, 0.51)]
+        terms = jm.system.Terms(jnp.eye(2), jnp.zeros(2), jnp.eye(2), *[jnp.ones(2)] * 3)
+        few = [certify(field, sparse_pair(left), terms) for left in (0.03, 0.01)]  # near below 0.02, of few rows
+        lost = [field.loses_rows(sparse_pair(left)) for left in (0.03, 0.01)]
+        lost += [field.loses_rows(light_and_far(part * 2.5e-7, 1.0)[1]) for part in (4.1, 3.9)]
+        return [certify_sparse(field, factor, *x) for x in bounds], single, loose, few, lost
+
+    two = [True, False]
+    assert jax.tree.map(bool, found()) == ([True, False, False], two, two, two, [False, True, False, True])
+
+
+def crossing():
+    """φ = x, x + y z, of which at y = 0 the second one is z away from following from the first, with all sizes of one."""
+    rows = jm.Holonomic("rows", lambda t, q, p: jnp.stack([q[0], q[0] + q[1] * q[2]]))
+    ones = jnp.ones(2)
+    scale = jm.system.Scale(ones, 2 * ones, jnp.ones(3), ones, jnp.array(4.0))
+    return jm.System(3, mass=lambda t, q, p: jnp.eye(3), constraints=[rows]), scale
+
+
+def test_the_way_away_from_a_pose_is_that_of_the_motion_or_another_one_where_the_motion_leads_along_poses():
+    """Of φ = x, x + y z what is left of the second row grows by ż."""
+    (system, _), near, left = crossing(), 0.02, 1e-3
+
+    @jax.jit
+    def away(left, v):
+        state = jm.as_state(system, jnp.stack([0.0, 0.0, left]), v, length=1.0)
+        terms = jm.evaluate(system, state)
+        factor = jm.linalg.ConstrainedFactor(terms.mass, terms.jacobian, jnp.ones(2), jnp.ones(2, bool), 0.0)
+        return away_from_pose(terms.nearby, factor, near)
+
+    for speed in (5.0, -5.0, 0.01):
+        direction, steps = away(left, jnp.array([0.0, 0.0, speed]))
+        np.testing.assert_allclose(direction, [0.0, 0.0, speed])
+        np.testing.assert_allclose(steps, [2 * near / abs(speed)] * 2, rtol=1e-9)
+    direction, (time, step) = away(left, jnp.zeros(3))
+    np.testing.assert_allclose(direction[:2], 0, atol=1e-9)
+    np.testing.assert_allclose([time, step * abs(direction[2])], [0, 2 * near], rtol=1e-9)
+    assert away(1.1 * near, jnp.array([0.0, 0.0, 5.0]))[1] == (0, 0)  # no row is near
+
+
+def test_a_row_that_is_off_where_a_correction_begins_is_corrected_and_one_at_rest_has_no_part_in_it():
+    """Of x and x + y z at z = 1e-4: y is brought to zero, and where it is that already a change of it stays, as of a row that is not in use."""
+    (system, scale), method, both = crossing(), jm.formulation.GaussProjection(), jnp.ones(2, bool)
+
+    @jax.jit
+    def corrected(q):
+        state = jm.State(jnp.zeros(()), q, jnp.zeros(3), scale)
+        terms = rows_at(system, state.t, q, scale.row)
+        return correct_by(method.factorise(terms, both), system, method, state, terms, 2)
+
+    found, rest = corrected(jnp.array([1e-6, 1e-6, 1e-4]))
+    np.testing.assert_allclose(found.q, [0.0, 0.0, 1e-4], rtol=0, atol=2e-8)
+    np.testing.assert_allclose(found.position, 0, atol=1e-14)
+    assert found.in_use.all() and not rest.any()
+    found, rest = corrected(jnp.array([0.0, 0.0, 1e-4]))
+    assert rest.tolist() == [False, True] and found.in_use.tolist() == [True, False]
+
+    @jax.jit
+    def slope(q, in_use):
+        state = jm.State(jnp.zeros(()), q, jnp.zeros(3), scale)
+        moved = lambda q: (
+            linearise_correction(system, method, state, state, in_use)(system, dataclasses.replace(state, q=q)).q
+        )
+        return jax.jvp(moved, (q,), (jnp.array([1.0, 1.0, 1.0]),))[1]
+
+    np.testing.assert_allclose(slope(jnp.array([0.0, 0.0, 1e-4]), both), [0.0, 1.0, 1.0], atol=1e-12)
+    np.testing.assert_allclose(slope(jnp.array([0.0, 0.0, 0.5]), both.at[1].set(False)), [0.0, 1.0, 1.0], atol=1e-12)
+    np.testing.assert_allclose(slope(jnp.array([0.0, 0.0, 0.5]), both), [0.0, 0.0, 1.0], atol=1e-12)
+
+
+def test_between_samples_any_polynomial_of_fifth_degree_has_its_value():
+    np.testing.assert_allclose(np.array(WEIGHTS) @ np.vander(OFFSETS, 6, increasing=True), np.eye(6)[0], atol=1e-15)
+
+
+def test_samples_of_a_stage_lie_as_far_along_the_motion_as_the_state_asks_for_that_is_off():
+    """2.5 times to where what is left of a row is 30 times what the state is off by, or a thousandth at least and a fiftieth of a third at most."""
+    system, scale = crossing()
+    parts = jm.formulation.GaussProjection(), jm.Projection(), None, scale, jnp.array(True), None
+    field = VectorField(system, *parts)
+
+    @jax.jit
+    @jax.vmap
+    def spacing(left, off, speed):
+        q, v = jnp.stack([2 * off, 0.0, left]), jnp.stack([0.0, 0.0, speed])
+        y = StateVector.of(q, v, jnp.zeros(()))
+        factor = field.formulation.factorise(rows_at(system, jnp.zeros(()), q, scale.row), jnp.ones(2, bool))
+        return field._spacing(jnp.zeros(()), y, factor)
+
+    cases = {
+        (1e-4, 0.0, 5.0): 2.5e-3 / 5,
+        (1e-4, 1e-4, -5.0): 2.5 * 3e-3 / 5,
+        (1e-4, 0.1, 5.0): 2.5 * 0.02 / 3 / 5,
+        (2e-3, 0.0, 5.0): 0.0,
+        (2e-3, 1e-4, 5.0): 2.5 * 3e-3 / 5,
+        (1e-4, 0.0, 0.0): 0.0,
+    }
+    found = spacing(*map(jnp.array, zip(*cases, strict=True)))
+    np.testing.assert_allclose(found, list(cases.values()), rtol=1e-9)
+    correction = dataclasses.replace(
+        Correction.none(jnp.zeros(3), jnp.zeros(3), jnp.ones(2, bool), jnp.zeros((2, 0))),
+        position=jnp.array([-1e-11, 1e-12]),
+        velocity=jnp.array([1e-12, -1e-10]),
+    )
+    np.testing.assert_allclose(field.relative_residuals(correction), [0.5e-11, 1e-10 / 4 / 2], rtol=1e-12)
+
+
+def test_where_no_motion_leads_away_from_a_pose_rounding_leaves_that_part_of_an_acceleration_open():
+    """ε/g² of rows x + 10 z² and the same with g y, which no motion parts; ε/g² · |v| turning/(g |v̇|) where that is more."""
+    gap = 2e-3
+    rows = jm.Holonomic("rows", lambda t, q, p: q[0] + 10 * q[2] ** 2 + jnp.array([0.0, gap]) * q[1])
+    push = lambda t, q, v, p: jnp.stack([0.0, 0.0, p])
+    system = jm.System(3, mass=lambda t, q, p: jnp.eye(3), force=push, constraints=[rows], params=1.0)
+
+    @jax.jit
+    def found(force):
+        ones, reach = jnp.ones(2), jnp.ones(3)
+        scale = jm.system.Scale(ones, ones, reach, ones, jnp.ones(()))
+        state = jm.State(jnp.zeros(()), jnp.zeros(3), jnp.array([0.0, 0.0, 4.0]), scale)
+        return jm.formulation.GaussProjection().acceleration(jm.evaluate(system.with_params(force), state))
+
+    for force in (3.0, 1e9):
+        out = found(force)
+        typical = max(float(np.linalg.norm(out.vdot)), force)
+        expected = np.finfo(float).eps / gap**2 * max(1.0, 4.0 * (20 * 4.0) / (gap * typical))
+        np.testing.assert_allclose(out.uncertainty, expected, rtol=1e-6)
+
+
+def test_samples_that_are_not_on_the_constraints_give_no_acceleration():
+    """Rows x − z²/2 and that with y z, of which the first one is noise of 1e-11 but at the state: its own acceleration stays."""
+
+    def rows(t, q, p):
+        noise = jnp.where(q[2] == 1e-3, 0.0, 1e-11 * jnp.sin(1e14 * q[0]))
+        return q[0] - q[2] ** 2 / 2 + jnp.stack([jax.lax.stop_gradient(noise), q[1] * q[2]])
+
+    push = lambda t, q, v, p: jnp.array([0.0, 0.0, 3.0])
+    noisy = jm.System(3, mass=lambda t, q, p: jnp.eye(3), force=push, constraints=[jm.Holonomic("rows", rows)])
+    q, v = jnp.array([5e-7, 0.0, 1e-3]), jnp.array([5e-3, 0.0, 5.0])
+
+    @jax.jit
+    def accelerations():
+        terms = jm.evaluate(noisy, jm.State(jnp.zeros(()), q, v, crossing()[1]))
+        own = jm.formulation.GaussProjection().acceleration
+        return own(terms), own(dataclasses.replace(terms, nearby=None)).vdot
+
+    found, direct = accelerations()
+    np.testing.assert_array_equal(found.vdot, direct)
+    assert found.uncertainty >= np.finfo(float).eps / 1e-6

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import diffrax as dfx
 import equinox as eqx
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 
 import jaxmb as jm
+from jaxmb.control import Instant
+from jaxmb.simulation.feedback import FeedbackLoop
+from jaxmb.simulation.state_vector import StateVector
 
 C, P = jm.control, jm.planar
 STEPS = {"dt0": 0.01, "stepsize_controller": dfx.ConstantStepSize(), "max_steps": 256}
@@ -717,3 +721,11 @@ def test_several_trajectories_are_told_by_their_number():
         names=("u0",),
     )
     assert str(found) == "Trajectories, (4, 2), of 7 steps"
+
+
+def test_of_a_controller_without_samples_its_state_and_its_inputs_are_read():
+    plane = jm.System(1, mass=lambda t, q, p: jnp.eye(1))
+    y = StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(()), jnp.arange(5.0))
+    plant = Instant(plane, jnp.zeros(()), y.q, y.v)
+    found = FeedbackLoop.read(SimpleNamespace(clock=None, nu=2), plant.t, y, jnp.array([7.0, 8.0]), plant, None)
+    np.testing.assert_array_equal(found, [0.0, 1.0, 2.0, 7.0, 8.0])

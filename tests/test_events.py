@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import re
+from types import SimpleNamespace
 
 import diffrax as dfx
 import equinox as eqx
@@ -15,7 +16,12 @@ from scipy.optimize import brentq
 
 import jaxmb as jm
 from jaxmb.runge_kutta import at_parts, begins_and_ceases
-from jaxmb.simulation.guard import SAMPLES_PER_STEP, Bisection
+from jaxmb.simulation.guard import SAMPLES_PER_STEP, Bisection, Guard
+from jaxmb.simulation.segments import Events, Run
+from jaxmb.simulation.solver import ConstrainedSolver
+from jaxmb.simulation.state_vector import StateVector
+from jaxmb.simulation.step_records import Interpolant
+from jaxmb.simulation.vector_field import VectorField
 from jaxmb.topology import AbstractEvent
 from jaxmb.topology.context import EventContext
 from jaxmb.topology.reactions import ConstraintReactions
@@ -238,6 +244,147 @@ def test_bisection_ends_at_the_resolution_of_time():
     rising = lambda t, _: t - 1234.5
     found = optx.root_find(rising, Bisection(1e-15, 1e-15), jnp.array(1500.0), options={"lower": 1e3, "upper": 2e3})
     assert 1234.5 < found.value < 1234.5 + 2e-12
+
+
+def test_bisection_ends_where_it_is_as_exact_as_asked_for():
+    """After the end has been looked at the interval is halved until it is within either tolerance; without a zero the end is returned at once."""
+    within = {"lower": 0.0, "upper": 1000.0}
+
+    def found(guard, rtol, atol):
+        root = optx.root_find(guard, Bisection(rtol, atol), jnp.array(500.0), options=within, throw=False)
+        return float(root.value), int(root.stats["num_steps"])
+
+    rising = lambda t, _: t - 700.0
+    assert found(rising, 1e-2, 0.0) == (703.125, 1 + 8) and found(rising, 0.0, 10.0) == (703.125, 1 + 7)
+    assert found(rising, 1e-2, 1.0) == (703.125, 1 + 7)
+    for nothing in (lambda t, _: t - 2000.0, lambda t, _: t - 1000.0, lambda t, _: jnp.where(t < 1000, t, jnp.inf)):
+        assert found(nothing, 1e-2, 0.0) == (1000.0, 1)
+
+
+FREE = jm.System(("x",), mass=lambda t, q, p: jnp.eye(1))
+
+
+def field_of(system):
+    scale, yes = jm.as_state(system, jnp.zeros(system.nq), length=1.0).scale, jnp.array(True)
+    return VectorField(
+        system, jm.formulation.GaussProjection(), jm.Projection(), None, scale, consistent=yes, choice=None
+    )
+
+
+def test_the_guard_of_a_run_is_the_largest_one_or_tells_that_one_has_left_zero():
+    """Not before the time from which on guards are looked at, and only where events wait for that."""
+    field, y = field_of(FREE), StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(()))
+
+    def value(values, leaving, t=2.0, waits=True):
+        told = lambda *_: (jnp.array(values), jnp.array(leaving))
+        plan = SimpleNamespace(guards_in_run=told, waits=(False, waits))
+        return float(Guard.value(SimpleNamespace(plan=plan, mode=None, since=1.0), field, jnp.asarray(t), y))
+
+    cases = {
+        ((-1.0, 2.0), False): 2.0,
+        ((-1.0, -2.0), True): np.inf,
+        ((0.0, -2.0), True): np.inf,
+        ((0.5, -2.0), True): 0.5,
+    }
+    assert {case: value(*case) for case in cases} == cases
+    assert [value((-1.0, x), True, t=t) for x in (2.0, -2.0) for t in (0.5, 1.0)] == [0.0, 0.0, -1.0, -1.0]
+    assert value((-1.0, -2.0), True, waits=False) == -1.0
+
+
+def test_the_time_at_which_a_guard_is_found_has_no_derivative_by_what_it_depends_on():
+    guard = SimpleNamespace(value=lambda field, t, y: field * y.packed[0] * t**2)
+    packed = lambda y: StateVector.of(*y, jnp.zeros(()))
+    found = lambda t, y, field: Guard.__call__(guard, t, packed(y), (field, "more"))
+    value, (by_t, *others) = jax.value_and_grad(found, argnums=(0, 1, 2))(2.0, jnp.array([[3.0], [4.0]]), 5.0)
+    assert value == 60 and by_t == 1 and not jnp.any(others[0]) and others[1] == 0
+
+
+def test_events_are_listed_with_what_they_cost():
+    """A loss of zero has no sign, and what a reaction that is not determined has decided is told."""
+    events = SimpleNamespace(
+        count=jnp.array(2), t=jnp.array([0.5, 1.25, jnp.nan]), loss=jnp.array([-0.0, 2.5, jnp.nan]),
+        doubtful=jnp.array([False, True, False]), what=lambda i: (("a", "b"), ("c",))[i],
+    )  # fmt: skip
+    lines = Events.__str__(events).splitlines()[1:]
+    assert [line.split() for line in lines] == [
+        ["0.5", "0", "a,", "b"],
+        ["1.25", "2.5", "c", *["(by", "a", "reaction", "that", "is", "not", "determined)"]],
+    ]
+
+
+class Between(eqx.Module):
+    """A guard that is above zero from one time to another one."""
+
+    rises: jax.Array
+    falls: jax.Array
+
+    def value(self, field, t, y, in_use):
+        return (t - self.rises) * (self.falls - t)
+
+
+def test_a_step_is_rejected_within_which_a_guard_has_risen_and_fallen(monkeypatch):
+    """Not one at whose end it holds, nor one that has failed or cannot be made shorter."""
+    field, y, solver = (
+        field_of(FREE),
+        StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(())),
+        ConstrainedSolver(dfx.Bosh3()),
+    )
+    record = solver.init(None, 0.0, 1.0, y, (field, jnp.ones(0, bool)))
+    dense = Interpolant(y.like(jnp.zeros((4, 3))), y, y, y).dense
+
+    @jax.jit
+    @jax.vmap
+    def error(rises, falls, end, good):
+        result = dfx.RESULTS.where(good, dfx.RESULTS.successful, dfx.RESULTS.breakdown)
+        monkeypatch.setattr(ConstrainedSolver, "_step", lambda *_: (y, y.like(y.packed + 0.1), dense, record, result))
+        own = dataclasses.replace(field, guard=Between(rises, falls))
+        return solver.step(None, 1.0, end, y, (own, jnp.ones(0, bool)), record, False)[1].packed
+
+    eps = float(np.finfo(float).eps)
+    cases = {
+        (1.3, 1.7, 3.0, True): np.inf,
+        (1.3, 3.5, 3.0, True): 0.1,
+        (0.5, 0.9, 3.0, True): 0.1,
+        (1.3, 1.7, 3.0, False): 0.1,
+        (1 + 2 * eps, 1 + 6 * eps, 1 + 8 * eps, True): 0.1,
+    }
+    found = error(*map(jnp.array, zip(*cases, strict=True)))
+    np.testing.assert_array_equal(found, np.outer(list(cases.values()), np.ones(3)))
+
+
+def test_an_event_is_located_along_the_motion_with_the_derivative_of_its_time():
+    """By a Newton step of the guard, a hundred instants long at most; none where the guard does not rise, nor an event that has only left zero."""
+    instant, speed, push = 1e-9, 2.0, 3.0
+    field, mode = field_of(FREE), jm.system.Mode((), jnp.ones(0, bool), jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, bool))
+
+    @functools.partial(jax.jit, static_argnums=4)
+    def located(off, at, rising, slope, waits):
+        guards = lambda system, mode, state, u, in_use: (
+            jnp.stack([state.q[0] - 5.0, slope * (state.q[0] - rising), -jnp.ones(())]),
+            None,
+        )
+        plan = SimpleNamespace(instant=instant, waits=(False, waits), guards_in_run=guards)
+        flow = lambda field, t, y, in_use: y.like(jnp.array([speed, push, 7.0]))
+        run = SimpleNamespace(plan=plan, flow=flow)
+        y = StateVector.of(at + off[None], jnp.ones(1), jnp.zeros(()))
+        t, y, which = Run._locate(run, field, mode, jnp.asarray(4.0), y)
+        return t, (y.packed, which)
+
+    slopes = jax.value_and_grad(located, argnums=(0, 2), has_aux=True)
+    for off in (1e-8, -1e-8):
+        (t, (y, which)), (by_off, by_rising) = slopes(jnp.asarray(off), 0.3, jnp.asarray(0.3), 10.0, False)
+        wait = -off / speed
+        np.testing.assert_allclose([t - 4, *y[1:]], [wait, 1 + push * wait, 7 * wait], rtol=1e-6)
+        assert abs(y[0] - 0.3) < 1e-15 and which.tolist() == [False, True, False]
+        np.testing.assert_allclose([by_off, by_rising], [-1 / speed, 1 / speed], rtol=1e-6)
+    far = slopes(jnp.asarray(1e-3), 0.3, jnp.asarray(0.3), 10.0, False)[0][0]
+    np.testing.assert_allclose(far - 4, -100 * instant, rtol=1e-6)
+    for slope in (-10.0, 0.0):
+        (t, _), derivatives = slopes(jnp.asarray(1e-8), 0.3, jnp.asarray(0.3), slope, False)
+        assert t == 4 and derivatives == (0, 0)
+    for instants, waits in ((1.0, True), (0.0, True), (-0.5, True), (-2.0, True), (-2.0, False)):
+        which = slopes(jnp.asarray(instants * instant * speed), 0.3, jnp.asarray(0.3), 10.0, waits)[0][1][1]
+        assert bool(which[1]) == (instants > -1 or not waits)
 
 
 # A kind of event that the library does not know

@@ -13,6 +13,8 @@ import pytest
 from systems import driven_cart, fourbar, pendulum, sleigh, top
 
 import jaxmb as jm
+from jaxmb.formulation import OFFSETS, WEIGHTS
+from jaxmb.simulation import reverse_step
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.phase import Tape
 from jaxmb.simulation.reverse_step import Replay, ReverseStep
@@ -324,6 +326,80 @@ def test_a_step_is_made_again_by_the_general_program_where_rows_are_not_certain(
     ]
 
 
+class Compiled(eqx.Module):
+    """A step by what it is given, of which the slopes tell the time and the state, and cotangents that tell what they are of."""
+
+    irregular: jax.Array
+
+    def replay(self, moves, rest, in_use, t0, t1, y0):
+        slopes = jnp.stack([t0 + y0.packed, t1 + y0.packed, y0.packed, y0.packed])
+        return y0.like(y0.packed + 7), y0.like(slopes), self.irregular
+
+    def pull(self, moves, rest, in_use, t0, t1, *operands):
+        *rest_of, reused = operands
+        y0, slopes, y1, end, raw, start, slopes_bar = rest_of
+        return end + raw + start + y1 + y0, slopes_bar[-1] + slopes[-1] + jnp.where(reused, t0, t1), moves
+
+
+@functools.cache
+def with_compiled():
+    """The reverse sweep over three steps by compiled code; a jump lies behind the second one, and an event ends the third."""
+    active, y, reverse = swept_back()
+    ys = y.like(jnp.stack([y.packed, y.packed + 1, y.packed + 2]))
+    ts = jnp.array([0.0, 1.0, 2.5, 9.0])
+    tape = Tape(ts[:3], ys, jnp.array(3), jnp.array([1.0, 2.0, 4.0]), y.like(y.packed + 3))
+    reverse = dataclasses.replace(reverse, tape=tape)
+    compiled = Compiled(jnp.array(False))
+    return active, y.packed, eqx.tree_at(lambda r: r.compiled, reverse, compiled, is_leaf=lambda x: x is None)
+
+
+def test_a_compiled_step_is_made_again_and_by_the_general_program_where_it_is_irregular(monkeypatch):
+    """Or where rows have not been the same all the time; a row of a batch that is back at its start waits."""
+    monkeypatch.setattr(ReverseStep, "_replay_general", lambda self, active, k: "general")
+    monkeypatch.setattr(
+        reverse_step, "with_fallback", lambda when, fn, arguments, usual: (bool(when), fn(*arguments), usual)
+    )
+    active, y, reverse = with_compiled()
+    for irregular, steady, k, again in (
+        (False, True, 0, False),
+        (True, True, 0, True),
+        (False, False, 1, True),
+        (True, True, -1, False),
+    ):
+        changed = (jnp.array(irregular), jnp.array(steady))
+        changed = eqx.tree_at(lambda r: (r.compiled.irregular, r.steady), reverse, changed)
+        found, general, usual = changed.replay(active, jnp.array(k))
+        assert (found, general, bool(usual.regular)) == (again, "general", not again)
+    for k, (t0, t1, end) in enumerate(((0.0, 1.0, 1), (1.0, 2.0, 2), (2.5, 4.0, 3))):  # the last one beyond an event
+        _, _, usual = reverse.replay(active, jnp.array(k))
+        np.testing.assert_array_equal(usual.dense.y0.packed, y + k)
+        np.testing.assert_array_equal(usual.dense.slopes.packed[:2], [t0 + y + k, t1 + y + k])
+        np.testing.assert_allclose(usual.dense.raw.packed + usual.dense.shift.packed, y + end, rtol=1e-14)
+        np.testing.assert_allclose(usual.dense.raw.packed, y + k + 7, rtol=1e-14)
+        assert not usual.near.any() and not usual.tau.any() and usual.in_use.all()
+    # Bogacki and Shampine's last slope is the first of the next step, where that begins where this one has ended.
+    assert [bool(reverse.reuses(jnp.array(k))) for k in range(3)] == [False, True, False]
+
+
+def test_cotangents_of_a_step_are_those_of_its_ends_its_slopes_and_its_start(monkeypatch):
+    """The corrected end and that before are apart by the shift; the slope that the next step takes is the last one over the step's length."""
+    active, _, reverse = with_compiled()
+    monkeypatch.setattr(reverse_step, "with_fallback", lambda when, fn, arguments, usual: usual)
+    replay = reverse.replay(active, jnp.array(2))
+    like, rng = replay.dense.y0.like, np.random.default_rng(0)
+    draw = lambda *shape: jnp.asarray(rng.normal(size=(*shape, 5)))
+    end, slope, slopes, y0, raw, shift = draw(), draw(), draw(4), draw(), draw(), draw()
+    bars = Interpolant(*map(like, (slopes, y0, raw, shift)))
+    state_bar, slope_bar, moved, time_bar = reverse.step(active, jnp.array(2), replay, like(end), like(slope), bars)
+    dense = replay.dense
+    y1 = dense.raw.packed + dense.shift.packed
+    expected = (end + shift) + (raw - shift) + y0 + y1 + dense.y0.packed
+    np.testing.assert_allclose(state_bar.packed, expected, rtol=1e-13)
+    np.testing.assert_allclose(slope_bar.packed, slopes[-1] + slope / 1.5 + dense.slopes.packed[-1] + 4.0, rtol=1e-13)
+    np.testing.assert_allclose(time_bar, -jnp.vdot(expected, dense.slopes.packed[0]) / 1.5, rtol=1e-13)
+    assert jax.tree.structure(moved) == jax.tree.structure(active)
+
+
 def test_a_stage_and_an_end_are_swept_back_far_from_singular_poses_as_anywhere():
     """Along any direction both are what forward mode finds: of the vector field, and of the correction."""
     active, y, reverse = swept_back()
@@ -349,6 +425,35 @@ def test_a_stage_and_an_end_are_swept_back_far_from_singular_poses_as_anywhere()
         return bar.packed @ jnp.stack([flow_dot.packed, end_dot.packed]).T, jax.lax.map(back, jnp.array([False, True]))
 
     forward, back = both(active, y.like(y.packed.at[1].add(1e-6)))
+    np.testing.assert_allclose(back, forward, rtol=1e-9)
+
+
+def test_a_stage_that_is_interpolated_is_swept_back_over_its_samples():
+    """Which are corrected, each at its time: along any direction what forward mode finds."""
+    active, y, reverse = swept_back()
+    rng, t, tau, in_use = np.random.default_rng(0), jnp.zeros(()), jnp.array(0.05), reverse.in_use
+    dot, bar = (y.like(jnp.asarray(rng.normal(size=5))) for _ in range(2))
+    none, no = jax.tree.map(jnp.zeros_like, y), jnp.array(False)
+    replay = Replay(Interpolant(none, none, none, none), in_use, None, jnp.zeros(4, bool), jnp.zeros(4), no)
+
+    def flow(active, y):
+        field = reverse.field(active)
+
+        def add(total, part):
+            offset, weight = tau * part[0], part[1]
+            shifted = y.with_qv(y.q + offset * field.system.qdot(y.q, y.v), y.v)
+            sample = field.evaluate_regular(t + offset, field.correct(t + offset, shifted, in_use), in_use)[0]
+            return total.plus(sample, weight), None
+
+        return jax.lax.scan(add, none, (jnp.array(OFFSETS), jnp.array(WEIGHTS)))[0]
+
+    @jax.jit
+    def both(active, y):
+        _, forward = eqx.filter_jvp(flow, (active, y), (jax.tree.map(jnp.ones_like, active), dot))
+        y_bar, active_bar = reverse.pull(active, replay, t, y, ~no, tau, bar, no, y, none)
+        return bar.packed @ forward.packed, jnp.vdot(y_bar.packed, dot.packed) + active_bar.system.params
+
+    forward, back = both(active, y)
     np.testing.assert_allclose(back, forward, rtol=1e-9)
 
 

@@ -13,7 +13,7 @@ from systems import make
 
 import jaxmb as jm
 from jaxmb import control
-from jaxmb.linalg import invert, pseudoinverse, singular_values, spectral_norm
+from jaxmb.linalg import PseudoInverse, invert, pseudoinverse, singular_values, spectral_norm
 
 NV, M, NU, OUTPUTS, FORCES, COUNT = 6, 5, 5, 2, 2, 1000
 GAUSS = jm.formulation.GaussProjection()
@@ -22,25 +22,28 @@ GAUSS = jm.formulation.GaussProjection()
 # The pseudo-inverse
 
 
-def matrices():
-    """By name, matrices of one shape after another, with exact or known singular values."""
+SHAPES = [(1, 1), (1, 5), (5, 1), (2, 2), (3, 3), (4, 7), (7, 4), (5, 5), (12, 9)]
+
+
+def matrices(k, n):
+    """By name, matrices of a shape with exact or known singular values."""
     rng = np.random.default_rng(0)
-    for k, n in [(1, 1), (1, 5), (5, 1), (2, 2), (3, 3), (4, 7), (7, 4), (5, 5), (12, 9)]:
-        least = min(k, n)
-        full = rng.normal(size=(20, k, n))
-        low = max(least - 2, 1)
-        yield "random", full
-        yield "deficient", rng.normal(size=(20, k, low)) @ rng.normal(size=(20, low, n))
-        yield "repeated", np.linalg.qr(rng.normal(size=(20, max(k, n), max(k, n))))[0][:, :k, :n]
-        yield "zero", np.zeros((1, k, n))
-        yield "graded", full * np.logspace(-12, 0, n)
-        yield "graded rows", full * np.logspace(-12, 0, k)[:, None]
+    least = min(k, n)
+    full = rng.normal(size=(20, k, n))
+    low = max(least - 2, 1)
+    yield "random", full
+    yield "deficient", rng.normal(size=(20, k, low)) @ rng.normal(size=(20, low, n))
+    yield "repeated", np.linalg.qr(rng.normal(size=(20, max(k, n), max(k, n))))[0][:, :k, :n]
+    yield "zero", np.zeros((20, k, n))
+    yield "graded", full * np.logspace(-12, 0, n)
+    yield "graded rows", full * np.logspace(-12, 0, k)[:, None]
 
 
-@pytest.mark.slow
-def test_pseudo_inverse_is_that_of_numpy():
+@pytest.mark.slow_except("4-7", "7-4", "5-5")
+@pytest.mark.parametrize(("k", "n"), SHAPES)
+def test_pseudo_inverse_is_that_of_numpy(k, n):
     found_for = jax.jit(jax.vmap(lambda a: invert(a, 1e-9)))
-    for name, batch in matrices():
+    for name, batch in matrices(k, n):
         found = found_for(jnp.asarray(batch))
         for i, a in enumerate(batch):
             left, values, right = np.linalg.svd(a, full_matrices=False)
@@ -109,12 +112,37 @@ def test_damping_bounds_the_inverse(shape, least):
     np.testing.assert_allclose(damped(jnp.asarray(whole)), np.linalg.pinv(whole), atol=1e-13)
 
 
-def test_sizes_of_matrices():
-    a = np.random.default_rng(5).normal(size=(4, 6))
-    np.testing.assert_allclose(singular_values(jnp.asarray(a)), np.linalg.svd(a, compute_uv=False), rtol=1e-13)
-    assert abs(float(spectral_norm(jnp.asarray(a))) / np.linalg.norm(a, 2) - 1) < 0.01
-    assert float(spectral_norm(jnp.zeros((2, 3)))) == 0 and singular_values(jnp.zeros((0, 3))).shape == (0,)
-    assert pseudoinverse(jnp.zeros((0, 3)), 1e-9).shape == (3, 0)
+@pytest.mark.parametrize(("k", "n"), [(4, 6), (6, 4)])
+def test_sizes_of_matrices(k, n):
+    """A size is that of the matrix in any unit; it may have an equal twin, which no fixed number of multiplications tells apart."""
+    a = np.random.default_rng(5).normal(size=(k, n))
+    left, values, right = np.linalg.svd(a, full_matrices=False)
+    values[1:2] = values[0]
+    twins = left * values @ right
+    for unit in (1e-30, 1.0, 1e30):
+        np.testing.assert_allclose(
+            singular_values(unit * jnp.asarray(a)) / unit, np.linalg.svd(a, compute_uv=False), rtol=1e-13
+        )
+        for matrix in (a, twins):
+            assert abs(float(spectral_norm(unit * jnp.asarray(matrix))) / (unit * values[0]) - 1) < 0.01
+    assert float(spectral_norm(jnp.zeros((k, n)))) == 0
+    np.testing.assert_array_equal(singular_values(jnp.zeros((k, n))), np.zeros(min(k, n)))
+
+
+def test_matrices_without_entries():
+    for k, n in ((0, 3), (3, 0)):
+        empty = jnp.zeros((k, n))
+        found = invert(empty, 1e-9)
+        assert found.inverse.shape == (n, k) and found.values.shape == (0,) and int(found.rank) == 0
+        assert singular_values(empty).shape == (0,) and float(spectral_norm(empty)) == 0
+
+
+def test_the_smallest_of_so_many_singular_values():
+    """Infinite of none, and zero beyond as many as there are; of a matrix without a size none counts."""
+    found = PseudoInverse(jnp.zeros((3, 2)), jnp.array([5.0, 3.0]), jnp.array(2))
+    assert [float(found.value(count)) for count in range(5)] == [np.inf, 5.0, 3.0, 0.0, 0.0]
+    nothing = invert(jnp.zeros((2, 3)), 1e-9, 0.0)
+    assert int(nothing.rank) == 0 and not nothing.inverse.any()
 
 
 # Random systems

@@ -1,5 +1,7 @@
 """Factorisations, rank and projectors against NumPy, and their derivatives."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import lineax as lx
@@ -230,6 +232,82 @@ def test_of_many_rows_some_come_first():
 def test_only_rows_among_those_given_are_chosen():
     rows, among = jnp.array([[5.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), jnp.array([False, True, True])
     assert la.Eliminated.of(rows).eliminate(1e-9, among=among).chosen.tolist() == [False, True, True]
+
+
+@functools.cache
+def worked_out():
+    """M, C, σ, which rows are in use, and in the metric of M what is left of each row beside those before it, by QR; the fourth follows from the first two."""
+    rng, n = np.random.default_rng(6), 5
+    root = rng.normal(size=(n, n))
+    mass, jacobian = root @ root.T + np.eye(n), rng.normal(size=(6, n))
+    jacobian[3] = 2 * jacobian[0] - 0.5 * jacobian[1]
+    scale, in_use = rng.uniform(0.2, 5.0, 6), np.array([True, True, False, True, True, True])
+    rows = np.linalg.solve(np.linalg.cholesky(mass), (jacobian / scale[:, None]).T).T
+    rest = np.zeros_like(rows)
+    for i, row in enumerate(rows):
+        before = rows[:i][in_use[:i]]
+        rest[i] = row - np.linalg.lstsq(before.T, row, rcond=1e-9)[0] @ before if i else row
+    return mass, jacobian, scale, in_use, rows, rest
+
+
+def test_what_a_factor_tells_of_its_rows():
+    """Remainders, the combinations that they are the lengths of, speeds, sizes by lengths; what is asked of rows that are not in use is not read."""
+    mass, jacobian, scale, in_use, rows, rest = worked_out()
+    kept, length = in_use & (np.arange(6) != 3), np.linalg.norm(rest, axis=1)
+    rates, force, gamma = (np.random.default_rng(7).normal(size=size) for size in ((6, 5), 5, 6))
+    gamma[~in_use] = np.nan
+
+    @jax.jit
+    def found(rates, force, gamma):
+        factor = la.ConstrainedFactor(*map(jnp.asarray, (mass, jacobian, scale, in_use)))
+        by_lengths = factor.by_lengths(jnp.arange(1.0, 6.0), 2 * factor.scale)
+        told = factor.remainders, factor.gap, factor.vanishing, factor.speeds(rates), by_lengths.remainders
+        return factor, told, (factor.particular(gamma), *factor.solve(force, gamma)), la.null_space(factor)
+
+    factor, (remainders, gap, vanishing, speeds, lengths), (least, x, multipliers), free = found(rates, force, gamma)
+    np.testing.assert_array_equal(factor.in_use, kept)
+    np.testing.assert_allclose(remainders[kept], length[kept], rtol=1e-12)
+    assert remainders[3] < 1e-14 and np.isinf(remainders[2]) and gap == remainders[3]
+    combined = np.asarray(vanishing)[in_use]
+    np.testing.assert_allclose(combined @ rows, rest[in_use], atol=1e-13)
+    np.testing.assert_allclose(np.diag(vanishing)[in_use], 1, rtol=1e-13)
+    np.testing.assert_array_equal(np.triu(vanishing, 1), 0)
+    turns = np.linalg.solve(np.linalg.cholesky(mass), (rates / scale[:, None]).T)
+    np.testing.assert_allclose(speeds, np.linalg.norm(turns, axis=0), rtol=1e-12)
+    reached = (jacobian / (2 * scale[:, None]) * np.arange(1.0, 6.0))[kept]
+    np.testing.assert_allclose(lengths[kept], np.abs(np.diag(np.linalg.qr(reached.T)[1])), rtol=1e-12)
+    # The motion of least size with the rates, and that of a force too.
+    used, wanted = jacobian[kept], gamma[kept]
+    shortest = np.linalg.solve(mass, used.T @ np.linalg.solve(used @ np.linalg.solve(mass, used.T), wanted))
+    np.testing.assert_allclose(least, shortest, rtol=1e-10, atol=1e-12)
+    both = np.block([[mass, used.T], [used, np.zeros((len(used),) * 2)]])
+    exact = np.linalg.solve(both, np.concatenate([force, wanted]))
+    np.testing.assert_allclose(x, exact[:5], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(multipliers[kept], -exact[5:], rtol=1e-10, atol=1e-12)
+    np.testing.assert_array_equal(multipliers[~kept], 0)
+    columns = np.asarray(free)[:, np.abs(free).max(axis=0) > 0]
+    np.testing.assert_allclose(columns.T @ mass @ columns, np.eye(5 - kept.sum()), atol=1e-13)
+    np.testing.assert_allclose(used @ columns, 0, atol=1e-12)
+
+
+def test_square_equations_are_solved_to_rounding_of_their_residual():
+    """Of a matrix of a condition of 1e10 too, whose rows have any units, and of its transpose."""
+    n = 8
+    left, right = np.linalg.qr(np.random.default_rng(8).normal(size=(2, n, n)))[0]
+    matrix = np.logspace(-3, 3, n)[:, None] * (left * np.logspace(0, -10, n) @ right)
+    x = np.random.default_rng(9).normal(size=n)
+    solve = jax.jit(la.solve_square)
+    back = jax.jit(lambda a, b: jax.linear_transpose(lambda b: la.solve_square(a, b), b)(b)[0])
+    for a, found in ((matrix, solve(matrix, matrix @ x)), (matrix.T, back(matrix, matrix.T @ x))):
+        assert np.all(np.abs(a @ (found - x)) <= 100 * np.finfo(float).eps * (np.abs(a) @ np.abs(x)))
+    for singular in (
+        jnp.ones((3, 3)),
+        jnp.eye(3).at[1, 1].set(0.0),
+        jnp.array([[1e6, 1e6], [1e-6, 1e-6 * (1 + 1e-16)]]),
+    ):
+        assert np.isnan(la.solve_square(singular, jnp.ones(len(singular)))).any()
+    small = jnp.diag(jnp.array([1e-200, 1.0, 1e200]))
+    np.testing.assert_allclose(la.solve_square(small, jnp.ones(3)), [1e200, 1.0, 1e-200], rtol=1e-14)
 
 
 @pytest.mark.parametrize("metric", [False, True])

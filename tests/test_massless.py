@@ -1,5 +1,6 @@
 """Bodies without mass that constraints hold, against connections that keep a distance; and those that nothing holds."""
 
+import itertools
 import warnings
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxmb as jm
+from jaxmb.linalg.rank import _inertia_beside
 
 P, S = jm.planar, jm.spatial
 TS = jnp.array([0.1, 0.2])
@@ -175,6 +177,7 @@ def test_rows_are_sized_by_the_masses_nearest_to_them():
         [1, 1, 1, 0.5]
     )  # a row without any mass by the largest inertia that there is, in both its entries
     np.testing.assert_allclose(metric(mass), mass + ends.T @ np.diag(weights) @ ends, rtol=1e-14, atol=1e-14)
+    np.testing.assert_allclose(metric(1e-3 * mass), 1e-3 * metric(mass), rtol=1e-13, atol=1e-17)
     # A row that vanishes at a pose has no part in the sizes of the others.
     lost = jm.linalg.regular_metric(
         jnp.asarray(mass), jnp.asarray(np.append(units[:, None] * ends, np.zeros((1, 6)), 0))
@@ -234,6 +237,26 @@ def test_hinges_along_one_line_are_refused_by_name(axis, q, along):
             match=f"along {along} there is no inertia, and no constraint holds it. Give mass and inertia of 'link0'",
         ):
             jm.reactions(system, state, formulation=method)
+
+
+def test_the_inertia_beside_a_velocity_is_the_largest_one_that_its_rows_move_with_it():
+    """M_kk (C_ij/C_ik)² over entries that take part, in any units of rows and velocities; a row that vanishes and a velocity in no row have none."""
+    rng = np.random.default_rng(0)
+    takes_part = np.array([[1, 1, 0, 0, 0], [0, 1, 1, 0, 0], [1, 0, 0, 1, 0], [0, 0, 0, 0, 0]], bool)
+    entries = np.where(
+        takes_part, rng.uniform(0.5, 1.0, (4, 5)), 1e-5 * (np.arange(4) < 3)[:, None] * (np.arange(5) < 4)
+    )
+    inertia = np.array([2.0, 0.0, 1e-9, 3.0, 7.0])
+    for orders in (0.0, 6.0):
+        rows, units = (10.0 ** rng.uniform(-orders, orders, k) for k in (4, 5))
+        squared = (rows[:, None] * entries / units) ** 2
+        own = inertia / units**2
+        found = _inertia_beside(jnp.asarray(own), jnp.asarray(squared))[0]
+        expected = np.zeros(5)
+        for i, j, k in itertools.product(range(4), range(5), range(5)):
+            if takes_part[i, j] and takes_part[i, k]:
+                expected[j] = max(expected[j], own[k] * squared[i, j] / squared[i, k])
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_rounding_in_place_of_an_inertia_gives_no_row_a_size():

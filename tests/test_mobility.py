@@ -1,11 +1,15 @@
 """Degrees of freedom: by counting, and truly; which joints share redundant rows."""
 
+from types import SimpleNamespace
+
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from bricard_joints import bricard_joints
 from mechanisms import three_cranks
 
 import jaxmb as jm
+from jaxmb.kinematics.diagnosis import _Analysis, _connected, _dependent, _ranges, spectral_gap
 
 P = jm.planar
 
@@ -86,3 +90,31 @@ def test_a_system_without_a_mechanism_has_numbers_only():
     assert "mechanism" not in str(found)
     free = jm.diagnose(plane := jm.System(2, mass=lambda t, q, p: jnp.eye(2)), jm.as_state(plane, [0.6, 0.8]))
     assert (free.freedom, free.singular_values, free.gap, free.row_condition) == (2, (), (0.0, 0.0), 1.0)
+
+
+# What is said of rows, from numbers alone
+
+
+def test_rows_that_combinations_tie_together_are_groups():
+    """Numbered within their constraints; a combination that is neither degenerate nor indeterminate here is of a redundant row."""
+    linked = np.zeros((7, 7), bool)
+    linked[[2, 2, 5, 5, 5], [0, 2, 4, 5, 6]] = True
+    assert [group.tolist() for group in _connected(linked)] == [[0, 2], [4, 5, 6]]
+    linked[6, [6, 0]] = True
+    assert [group.tolist() for group in _connected(linked)] == [[0, 2, 4, 5, 6]]
+    blank = [jm.Holonomic(name, lambda t, q, p, k=k: jnp.zeros(k)) for name, k in (("one", 3), ("two", 4))]
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=blank)
+    combined = np.zeros((7, 7))
+    combined[[2, 2, 5, 5, 6, 6], [0, 2, 4, 5, 4, 6]] = 1.0, -1.0, 0.5, 1.0, 2.0, 1.0
+    combined[1, 3] = 1e-9  # rounding
+    mask = lambda *rows: np.isin(np.arange(7), rows)
+    rows = SimpleNamespace(degenerate=mask(5), indeterminate=mask(2))
+    first, second = _dependent(system, _Analysis(rows, combined, *[None] * 6), 1e-7)
+    assert (str(first), first.redundant, first.degenerate, first.indeterminate) == ("one[0, 2]", 0, 0, 1)
+    assert (str(second), second.redundant, second.degenerate, second.indeterminate) == ("two[1–3]", 1, 1, 0)
+
+
+def test_numbers_in_turn_are_ranges_and_singular_values_that_count_end_in_a_gap():
+    assert _ranges((0, 1, 2, 3, 7, 9, 10)) == "0–3, 7, 9–10" and _ranges(()) == ""
+    values = np.array([3.0, 2.0, 1e-9])
+    assert [spectral_gap(values, rank) for rank in range(4)] == [(0.0, 3.0), (3.0, 2.0), (2.0, 1e-9), (1e-9, 0.0)]

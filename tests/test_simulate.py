@@ -11,6 +11,8 @@ import pytest
 from systems import driven_cart, fourbar, make, moving_line, pendulum
 
 import jaxmb as jm
+from jaxmb.control.clock import Clock
+from jaxmb.simulation.clipping import Interrupted, Limited, ends_of_steps, landing
 
 DATA = pathlib.Path(__file__).parent / "data"
 TIGHT = dfx.PIDController(rtol=1e-11, atol=1e-12)
@@ -338,3 +340,79 @@ def test_adaptive_steps_end_at_breaks():
     system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=force, breaks=[0.3])
     solution = jm.simulate(system, jm.assemble(system, v=[1.0]), [1.0])
     assert abs(float(solution.q[-1, 0]) - (1.0 + 0.7**2 / 2)) < 1e-14
+
+
+class Next(dfx.PIDController):
+    """Accepts all, and goes on by half a second."""
+
+    def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
+        return True, t1, t1 + 0.5, jnp.array(False), controller_state, dfx.RESULTS.successful
+
+
+def decided(controller, start):
+    """The begin and the end of the step behind one that ends at `start`, and whether something jumps in between."""
+    accepted, begin, end, jumped, kept, result = controller.adapt_step_size(
+        0.0, jnp.asarray(start), *[None] * 5, "kept"
+    )
+    assert accepted is True and kept == "kept" and result is dfx.RESULTS.successful
+    return float(begin), float(end), bool(jumped)
+
+
+def test_steps_end_at_samples_of_a_controller():
+    """A step that would leave a short one goes half the way; one that ends a sliver before the sample ends there, as do sums of steps."""
+    clock = Clock(period=jnp.asarray(1.0), phase=jnp.asarray(0.0), delay=False)
+    adaptive, constant = (landing(c, clock) for c in (Next(rtol=1e-6, atol=1e-6), dfx.ConstantStepSize()))
+    cases = {
+        (3.0, 3.4): 3.4,
+        (3.0, 3.6): 3.5,
+        (3.0, 4.0): 4.0,
+        (3.0, 7.0): 4.0,
+        (3.25, 4 - 5e-7): 4.0,
+        (3.25, 4 - 1e-6): 3.625,
+    }
+    assert {case: float(adaptive.clipped(*map(jnp.asarray, case))) for case in cases} == cases
+    assert decided(adaptive, 3.1) == (3.1, 3.55, False) and decided(adaptive, 3.7) == (3.7, 4.0, False)
+    first = lambda c, t: float(c.init(None, t, 9.0, jnp.zeros(1), 0.4, None, len, 5.0)[0])
+    assert [first(c, t) for c in (adaptive, constant) for t in (3.0, 3.7)] == [3.4, 4.0] * 2
+    after = lambda t1, step: constant.adapt_step_size(0.0, jnp.asarray(t1), *[None] * 4, 5.0, jnp.asarray(step))
+    for (t1, step), end in {
+        (3.0, 0.4): 3.4,
+        (3.8, 0.4): 4.0,
+        (3.6, 0.4 - 1e-7): 4.0,
+        (3.6, 0.4 - 1e-6): 4 - 1e-6,
+    }.items():
+        accepted, begin, found, jumped, kept, result = after(t1, step)
+        assert (accepted, begin, jumped, kept, result) == (True, t1, False, step, dfx.RESULTS.successful)
+        assert abs(float(found) - end) < 1e-15 and (end != 4 or found == 4)
+    with pytest.raises(ValueError, match="must be adaptive or `ConstantStepSize`"):
+        landing(dfx.StepTo(jnp.arange(3.0)), clock)
+
+
+def test_steps_end_before_jumps_and_begin_behind_them():
+    """At the numbers next to the time of a jump; none takes longer than is allowed."""
+    jumps = np.array([0.3, 0.7])
+    before, behind = np.nextafter(jumps, 0), np.nextafter(jumps, 1)
+    usual = Next(rtol=1e-6, atol=1e-6)
+    interrupted, limited = Interrupted(usual, jnp.asarray(jumps)), Limited(usual, jnp.asarray(0.25))
+    cases = {
+        (0.0, 1.0): before[0],
+        (0.0, 0.2): 0.2,
+        (before[0], 1.0): before[1],
+        (behind[0], 0.6): 0.6,
+        (0.7, 1.0): 1.0,
+    }
+    assert {case: float(interrupted.clipped(*map(jnp.asarray, case))) for case in cases} == cases
+    assert decided(interrupted, 0.1) == (0.1, before[0], False)
+    assert decided(interrupted, before[0]) == (behind[0], before[1], True)
+    begin, end, jumped = decided(interrupted, before[1])
+    assert (begin, jumped) == (behind[1], True) and end == before[1] + 0.5 + (behind[1] - before[1])
+    assert decided(limited, 1.0) == (1.0, 1.25, False) and limited.clipped(jnp.asarray(1.0), jnp.asarray(1.1)) == 1.1
+    begins = jnp.array([behind[0], 0.5, behind[1]])
+    for controller in (
+        interrupted,
+        Limited(interrupted, jnp.asarray(1.0)),
+        dfx.ClipStepSizeController(usual, jump_ts=jumps),
+    ):
+        np.testing.assert_array_equal(ends_of_steps(controller, begins), [before[0], 0.5, before[1]])
+    for controller in (usual, limited, dfx.ClipStepSizeController(usual, step_ts=jumps)):
+        np.testing.assert_array_equal(ends_of_steps(controller, begins), begins)

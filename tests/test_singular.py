@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import bricard as bricard_model
 import diffrax as dfx
@@ -22,16 +23,21 @@ from slider_crank import height, mass
 from systems import FORMULATIONS, contradictory
 
 import jaxmb as jm
-from jaxmb.kinematics import BESIDE, NEAR, Correction, Rows, correct
+from jaxmb.foundations import enforce
+from jaxmb.kinematics import BESIDE, NEAR, Correction, Rows, choose_rows, correct
 from jaxmb.simulation import judgement, passage
+from jaxmb.simulation import solver as solver_module
+from jaxmb.simulation.compiled_step import StepResult
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.passage import TRIALS, Path, _SignBracket, _Trial
+from jaxmb.simulation.phase import Phases
 from jaxmb.simulation.regular import regular_states
+from jaxmb.simulation.simulate import _check_motion
 from jaxmb.simulation.solver import ConstrainedSolver
-from jaxmb.simulation.stages import Tableau, all_stages
+from jaxmb.simulation.stages import Stages, Tableau, all_stages
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.step_records import StepAttempt, StepStart
-from jaxmb.simulation.vector_field import Sample, VectorField
+from jaxmb.simulation.vector_field import RegularOnly, Sample, VectorField
 
 # Built once: programs are compiled for the functions of a system.
 bricard, nfourbar, slider_crank = map(
@@ -284,6 +290,20 @@ def test_motion_from_a_pose_where_a_nonholonomic_row_vanishes():
     np.testing.assert_allclose(end(0.0, np.zeros(4), [1.0, 0.0, 0.0, 1.0]), beside, atol=1e-6)
 
 
+def test_what_may_move_is_looked_for_at_one_time():
+    """x, z − t and x + y (z − t): the third row follows from the others wherever y goes, and would not if time went on without z."""
+    rows = jm.Holonomic("rows", lambda t, q, p: jnp.stack([q[0], q[2] - t, q[0] + q[1] * (q[2] - t)]))
+    system = jm.System(3, mass=lambda t, q, p: jnp.eye(3), constraints=[rows])
+
+    @jax.jit
+    def chosen():
+        state = jm.as_state(system, jnp.zeros(3), jnp.array([0.0, 0.0, 1.0]), length=1.0)
+        return choose_rows(system, jm.formulation.GaussProjection(), state)
+
+    found = chosen()
+    assert found.in_use.tolist() == [True, True, False] and not (found.degenerate | found.indeterminate).any()
+
+
 class RK4(dfx.AbstractERK):
     """The classical method of order four."""
 
@@ -330,6 +350,33 @@ def test_where_a_remainder_changes_its_sign_is_found_in_few_trials():
     np.testing.assert_allclose(x, 0.3**0.2, atol=1e-12)
 
 
+def test_the_ends_of_a_bracket_move_to_where_a_trial_was():
+    """The first two trials are its ends, whatever is found there; later the value at an end that stays once more is halved."""
+    number, no = lambda x: jnp.asarray(x, float), jnp.array(False)
+    none = {name: number(0) for name in ("rate", "length", "off_manifold")}
+    bracket = _SignBracket(*[number(0)] * 4, no)
+    assert float(bracket.middle) == 0 and not bool(bracket.holds)  # nothing is known, and nothing is no number
+    for n, (x, s, expected) in enumerate(
+        [
+            (0.0, 2.0, (0.0, 0.0, 2.0, 0.0)),
+            (1.0, -2.0, (0.0, 1.0, 2.0, -2.0)),
+            (0.5, -0.5, (0.0, 0.5, 2.0, -0.5)),
+            (0.25, -0.25, (0.0, 0.25, 1.0, -0.25)),
+            (0.1, 0.3, (0.1, 0.25, 0.3, -0.25)),
+            (0.2, 0.1, (0.2, 0.25, 0.1, -0.125)),
+            (0.22, -0.05, (0.2, 0.22, 0.1, -0.05)),
+        ]
+    ):
+        trial = _Trial(number(x), jnp.zeros(1), number(s), miss=number(0), across=jnp.zeros(1), **none)
+        bracket = bracket.narrowed(jnp.array(n), trial)
+        assert [float(y) for y in (bracket.a, bracket.b, bracket.sa, bracket.sb)] == list(expected)
+    np.testing.assert_allclose(bracket.middle, 0.2 + 0.02 * 0.1 / 0.15, rtol=1e-14)
+    for sa, sb, holds in ((1, -1, True), (1, 0, True), (0, -1, False), (1, 0.5, False), (-1, -1, False)):
+        assert bool(_SignBracket(number(0), number(1), number(sa), number(sb), no).holds) == holds
+    for miss, missed in ((1e-12, False), (1e-10, True), (-1e-10, True)):
+        assert bool(dataclasses.replace(trial, miss=number(miss)).missed) == missed
+
+
 def _passing():
     """A vector field of two rows in the plane, x and x + y, and a step."""
     both = jm.Holonomic("both", lambda t, q, p: jnp.cumsum(q))
@@ -345,11 +392,11 @@ def test_how_far_branches_miss_each_other_is_found_from_a_step_beside_them(monke
 
     They miss each other where the remainder vanishes with s: where most of it lies across the direction the row only turns.
     """
-    a, b, start, beside, (field, in_use, path) = -20.0, 3.0, 0.4, 0.02, _passing()
+    a, b, (field, in_use, path) = -20.0, 3.0, _passing()
 
     @jax.jit
     @jax.vmap
-    def found(apart, across, c):
+    def found(apart, across, c, start, beside):
         def trial(field, in_use, row, path, direction, x, shift):
             u, w = x - start, beside + shift @ direction
             f, slope, zero = a * u + c * u**3, a + 3 * c * u**2, jnp.zeros(())
@@ -362,32 +409,50 @@ def test_how_far_branches_miss_each_other_is_found_from_a_step_beside_them(monke
         monkeypatch.setattr(passage, "_trial_at", trial)
         return passage._at_sign_change(field, in_use, jnp.array(0), path, jnp.array([0.6, 0.8]))
 
-    apart = jnp.array([0.0, 1e-5, 1e-5, 0.0, 1e-5])
-    missed, distance, unknown = found(apart, jnp.array([0.0, 0.1, 1.0, 0.0, 0.0]), jnp.array([0, 0, 0, -200.0, -200.0]))
-    assert (missed.tolist(), unknown.tolist()) == ([False, True, False, False, True], [False] * 5)
+    many = [1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3]
+    apart, across = [0.0, 1e-5, 1e-5, 0.0, *many, 1e-5, 1e-5, 1e-5], [0.0, 0.1, 1.0, *[0.0] * 11]
+    c, start = [0, 0, 0, *[-200.0] * 8, -2000.0, 0, -2e9], [0.4] * 12 + [1.0, 0.4]
+    # Secants alone would not find that before the last two, of which the first vanishes where the step ends, and the other one too suddenly.
+    missed, distance, unknown = found(*map(jnp.array, (apart, across, c, start, [0.02] * 12 + [0.0, 0.02])))
+    assert missed.tolist()[:-1] == [False, True, False, False, *[True] * 9]
+    assert unknown.tolist() == [False] * 13 + [True]
+    distance = distance[:-1]
+    apart = np.array(apart)[:-1]
     np.testing.assert_allclose(distance[:3], apart[:3], atol=1e-14)
     np.testing.assert_allclose(distance[3:], apart[3:], atol=1e-11)  # what is less counts as zero
 
 
 def test_beside_a_step_all_rows_but_one_are_satisfied():
-    """φ₁ = x is closed, and of φ₂ = x + y is told how far it is off, with its remainder along a direction, that of y."""
-    field, in_use, path = _passing()
-    begun, direction = Path(path.t0, path.t1, jnp.full((3, 2), 0.3), path.last, path.rates), jnp.array([0.6, 0.8])
-    look = jax.jit(lambda x, shift: passage._trial_at(field, in_use, jnp.array(1), begun, direction, x, shift))
-    found, span = look(jnp.zeros(()), jnp.array([0.1, 0.2])), field.scale.span
-    size = field.scale.row_by_length[1] / field.scale.reach[1]
-    np.testing.assert_allclose([found.miss, found.off_manifold], [0.5 / span[1], 0.9 / span[1]], atol=1e-15)
-    np.testing.assert_allclose([found.ahead, found.length, found.rate], [0.8 / size, 1 / size, 0.0], atol=1e-15)
+    """φ₁ = (x − ½) + (x − ½)² + (t − 3/2)/10 is closed in a few corrections, and of φ₂ = x + y + 3 t is told how far it is off at 3/2 s, and how fast."""
+    rows = lambda t, q, p: jnp.stack([q[0] - 0.5 + (q[0] - 0.5) ** 2 + 0.1 * (t - 1.5), q[0] + q[1] + 3 * t])
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("rows", rows)])
+    (field, in_use, _), number = _passing(), lambda x: jnp.asarray(x, float)
+    scale = jm.system.Scale(*map(jnp.array, ([1.0, 1.0], [0.7, 1.7], [0.8, 0.6], [3.0, 4.0], 1.0)))
+    field, direction = dataclasses.replace(field, system=system, scale=scale), jnp.array([0.6, 0.8])
+    ends = jnp.array([[0.9, 0.3], [0.0, 0.0]])
+    path = Path(number(1.0), number(3.0), ends, ends, jnp.array([[0.2, 0.4], [1.0, 2.0]]))
+    look = jax.jit(lambda x, shift: passage._trial_at(field, in_use, jnp.array(1), path, direction, x, shift))
+    found = look(number(0.25), jnp.array([0.1, 0.2]))
+    # ℓ/size of the second row across the first one.
+    across = 0.6 / 4.0
+    np.testing.assert_allclose(
+        [found.miss, found.off_manifold], [(0.5 + 0.5 + 4.5) / 1.7, (1.0 + 0.5 + 4.5) / 1.7], rtol=1e-12
+    )
+    np.testing.assert_allclose([found.ahead, found.length], [0.8 * across, across], rtol=1e-12)
+    np.testing.assert_allclose(found.rate, 2 * ((0.4 + 0.8 + 3) - (0.4 + 0.1)) / 4.0, rtol=1e-12)
+    np.testing.assert_allclose(found.across, [0.8 * 0.6, 0.6 * 0.8], rtol=1e-12)
+    np.testing.assert_array_equal([found.x, *found.shift], [0.25, 0.1, 0.2])
 
 
 def test_a_pose_is_looked_for_where_a_row_in_use_has_turned_by_more_than_a_right_angle(monkeypatch):
     look = lambda field, in_use, row, path, direction: (row >= 0, direction @ jnp.array([3.0, 5.0]), row == 1)
     monkeypatch.setattr(passage, "_at_sign_change", look)
     field, in_use, path = _passing()
-    after = lambda y: jnp.array([[0.6, 0.8], [1.0, y]])
-    found = jax.jit(lambda y, used: passage.distance_missed(field, used, path, jnp.eye(2), after(y)))
-    assert [x.tolist() for x in found(-0.1, in_use)] == [True, 5.0, True]
-    for case in ((0.1, in_use), (-0.1, in_use.at[1].set(False))):
+    before = jnp.array([[0.8, -0.6], [0.6, 0.8]])
+    after = lambda x, y: jnp.array([[0.6, -0.8], [x, y]])
+    found = jax.jit(lambda x, y, used: passage.distance_missed(field, used, path, before, after(x, y)))
+    assert [x.tolist() for x in found(1.0, -1.0, in_use)] == [True, 5.8, True]
+    for case in ((1.0, -0.5, in_use), (0.8, -0.6, in_use), (1.0, -1.0, in_use.at[1].set(False))):
         assert [x.tolist() for x in found(*case)] == [False, 0.0, False]
 
 
@@ -441,6 +506,171 @@ def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
     each = [usual | dict(case) for case in cases]
     accept, error = found({name: jnp.asarray([case[name] for case in each]) for name in usual})
     assert list(zip(accept.tolist(), error.tolist(), strict=True)) == list(cases.values())
+
+
+def test_a_quick_step_is_left_to_the_general_program_where_anything_is_not_certain():
+    """Rows, the slope that it begins with, its numbers. One that is not closed is tried shorter, unless it is as short as time is resolved."""
+    field, in_use, _ = _passing()
+    solver, y = ConstrainedSolver(dfx.Bosh3()), StateVector.of(*jnp.ones((2, 2)), jnp.zeros(()))
+    before = dataclasses.replace(solver.init(None, 0.0, 1.0, y, (field, in_use)), residual=jnp.array([0.0, 9.0]))
+    numbers = np.array([1.0, 2.0, 4.0, 8.0])
+
+    @jax.jit
+    @jax.vmap
+    def found(case):
+        own = dataclasses.replace(field, consistent=case["consistent"])
+        begun = dataclasses.replace(before, certified=case["certified"], inner=(y, case["slope"]))
+        start = StepStart(own, jnp.ones(()), case["end"], y, begun, case["jumped"])
+        end = Correction.none(y.q, y.v, in_use, 2 * jnp.eye(2))
+        end = dataclasses.replace(end, position=case["off"] * field.scale.span)
+        slopes = y.like(case["slopes"] * numbers[:, None] * jnp.ones(5))
+        step = StepResult(y.like(y.packed + 1), slopes, y.like(y.packed + case["move"]), end, case["irregular"])
+        irregular, (y1, error, dense, kept, result) = solver._judged_step(step, start)
+        told = y1.packed[0], error.packed[0], dense["shift"].packed[0], result == dfx.RESULTS.successful
+        return irregular, told, (kept.inner[0].packed[0], kept.inner[1], *kept.residual, kept.end[0], kept.basis[0, 0])
+
+    usual = {"consistent": True, "certified": True, "slope": True, "end": 3.0, "jumped": False}
+    usual |= {"off": 0.0, "slopes": 1.0, "move": 3.0, "irregular": False}
+    changes = [
+        ("consistent", False),
+        ("certified", False),
+        ("slope", False),
+        ("jumped", True),
+        ("irregular", True),
+        ("move", np.nan),
+        ("slopes", np.inf),
+    ]
+    cases = [{}, *({name: value} for name, value in changes), {"off": 1e-3}, {"off": 1e-3, "end": 1 + 2e-15}]
+    each = [usual | case for case in cases]
+    irregular, told, kept = found({name: jnp.asarray([case[name] for case in each]) for name in usual})
+    assert irregular.tolist() == [False, *[True] * 7, False, True]
+    error = float(Tableau.of(solver.solver, float).error @ numbers)
+    # y was one; the end before the correction 2, and the corrected one 4.
+    np.testing.assert_allclose([x[0] for x in told], [4.0, error, 2.0, 1.0], rtol=1e-14)
+    np.testing.assert_allclose([x[8] for x in told], [1.0, np.inf, 0.0, 0.0])
+    np.testing.assert_allclose([x[0] for x in kept], [8.0 / 2, 1, 0.0, 9.0, 3.0, 2.0])
+    np.testing.assert_allclose([kept[2][8], kept[3][8]], [1e-3, 9.0])
+
+
+class Quick(eqx.Module):
+    """A step of which only the start is asked for."""
+
+    unsure: jax.Array
+
+    def uncertified(self, t, y, in_use):
+        return self.unsure
+
+    def at(self, t, y, in_use):
+        return y.like(7 * y.packed), Correction.none(y.q, y.v, in_use, 3 * jnp.eye(2)), self.unsure
+
+
+def test_a_run_begins_with_what_is_certain_where_it_starts():
+    """All rows that act and their slope, or those that are given; nothing where that is not sure, or the start refused."""
+    (field, in_use, _), y = _passing(), StateVector.of(*jnp.ones((2, 2)), jnp.zeros(()))
+    solver, changed = ConstrainedSolver(dfx.Bosh3()), dataclasses.replace
+    start = lambda **more: solver.init(None, 0.0, 1.0, y, (changed(field, **more), in_use))
+    for unsure, consistent in ((False, True), (True, True), (False, False)):
+        found, sure = start(step=Quick(jnp.array(unsure)), consistent=jnp.array(consistent)), consistent and not unsure
+        assert bool(found.certified) == bool(found.inner[1]) == bool(found.rows.in_use.all()) == sure
+        assert (int(found.lowest_rank), int(found.highest_rank), int(found.rows.rank)) == (
+            (2, 2, 2) if sure else (2, 0, 0)
+        )
+        assert found.inner[0].packed[0] == (7 if sure else 0) and found.basis[0, 0] == (3 if sure else 0)
+        assert not found.failed and bool(found.steady) and not found.compiled + found.sparse
+    one = in_use.at[1].set(False)
+    given = start(step=Quick(jnp.array(False)), regular_only=RegularOnly(one))
+    assert given.rows.in_use.tolist() == [True, False] and bool(given.certified) and int(given.lowest_rank) == 1
+    # A sparse step looks at all rows that act itself.
+    assert [bool(start(regular_only=RegularOnly(rows)).certified) for rows in (in_use, one)] == [False, True]
+
+
+def test_rows_are_decided_about_anew_where_a_step_ends_unless_they_are_usual(monkeypatch):
+    field, in_use, _ = _passing()
+    sound, stages = Rows.independent(in_use, float), object.__new__(Stages)
+    object.__setattr__(stages, "last", SimpleNamespace(factor=None, terms=None))
+    own = dataclasses.replace
+    second = jnp.array([False, True])
+    for certain in (True, False):
+        monkeypatch.setattr(solver_module, "certify_dense", lambda *_, certain=certain: jnp.array(certain))
+        assert bool(solver_module._certify_end(field, sound, stages)) == certain
+        for at, rows in (
+            (own(field, consistent=jnp.array(False)), sound),
+            (own(field, choice=second), sound),
+            (own(field, formulation=jm.formulation.Elimination((0,))), sound),
+            (field, own(sound, degenerate=second)),
+            (field, own(sound, unfit=jnp.array(True))),
+        ):
+            assert not solver_module._certify_end(at, rows, stages)
+
+
+def test_a_step_that_has_failed_stays_where_it_began_and_has_no_states_between():
+    """A step as short as time is resolved is not made shorter by a guard."""
+    field, in_use, _ = _passing()
+    y = StateVector.of(*jnp.zeros((2, 2)), jnp.zeros(()))
+    accepted = ConstrainedSolver(dfx.Tsit5()).init(None, 0.0, 1.0, y, (field, in_use))
+    end, error, dense = y.like(y.packed + 1), y.like(y.packed + 2), {"shift": y.like(y.packed + 3), "inner": 4.0}
+    good, bad = dfx.RESULTS.successful, dfx.RESULTS.breakdown
+    for irregular in (False, True):
+        attempt = end, error, dense, accepted, good
+        y1, wrong, kept, record, result = judgement.or_stop(jnp.array(irregular), y, attempt)
+        assert (float(y1.packed[0]), float(wrong.packed[0])) == ((0.0, 0.0) if irregular else (1.0, 2.0))
+        assert kept is dense and bool(record.failed) == irregular and bool(result == (bad if irregular else good))
+        y1, wrong, kept, record, told = judgement.with_verdict(end, error, dense, accepted, result)
+        assert y1 is end and wrong is error and record is accepted and told is result and kept["inner"] == 4.0
+        assert float(kept["shift"].packed[0]) == 3 or (irregular and np.isnan(kept["shift"].packed).all())
+    eps = np.finfo(float).eps
+    for t in (-8.0, 8.0):
+        for units, possible in ((15.0, False), (18.0, True)):
+            times = jnp.asarray(t), jnp.asarray(t + units * eps * 8)
+            assert bool(judgement.may_be_rejected(good, *times)) == possible
+            assert not judgement.may_be_rejected(bad, *times)
+
+
+def test_of_a_failure_the_most_particular_reason_is_told():
+    """Rows that contradict each other are one where the run starts; of a run that has succeeded none is told."""
+    fine = dict.fromkeys(("contradiction", "indeterminate", "unfit", "jump", "inconsistent"), False)
+    broken, more = dfx.RESULTS.breakdown, jm.RESULTS
+
+    def told(result, steps, *what):
+        case = fine | dict.fromkeys(what, True)
+        rows = dataclasses.replace(
+            Rows.independent(jnp.ones(2, bool), float),
+            contradiction=jnp.array([0.0, float(case["contradiction"])]),
+            indeterminate=jnp.array([False, case["indeterminate"]]),
+            unfit=jnp.array(case["unfit"]),
+        )
+        accepted = SimpleNamespace(rows=rows, branch_jump=jnp.array(case["jump"]))
+        motion = SimpleNamespace(accepted=accepted, result=result, stats={"num_steps": jnp.array(steps)})
+        return judgement.verdict(motion, jnp.array(not case["inconsistent"]))
+
+    assert bool(told(dfx.RESULTS.successful, 1, *fine) == more.successful)
+    assert bool(told(dfx.RESULTS.max_steps_reached, 9) == more.promote(dfx.RESULTS.max_steps_reached))
+    assert bool(told(broken, 2, "contradiction") == more.projection_failed)
+    reasons = [more.projection_failed, more.contradictory_constraints, more.undetermined_motion, more.unfit_choice]
+    for count, reason in enumerate([*reasons, more.unresolved_passage, more.inconsistent_state]):
+        assert bool(told(broken, 1, *list(fine)[:count]) == reason)
+
+
+def test_a_run_that_fails_where_it_starts_says_why(monkeypatch):
+    """Of one that goes on the amounts mean nothing."""
+    field, in_use, _ = _passing()
+    sound, phases = Rows.independent(in_use, float), object.__new__(Phases)
+    second = jnp.array([False, True])
+    cases = {
+        "The choice of `GaussProjection` does not fit": dataclasses.replace(sound, unfit=jnp.array(True)),
+        "Constraint 'both' must not contradict": dataclasses.replace(sound, contradiction=1e-4 * second),
+        "The motion is not determined at the start: rows of constraint 'both'": dataclasses.replace(
+            sound, indeterminate=second
+        ),
+    }
+    for text, rows in cases.items():
+        monkeypatch.setattr(Phases, "of_start", lambda self, rows=rows: (jnp.array(True), rows))
+        with pytest.raises(ValueError, match=f"^{text}[^\n]*$"):
+            enforce(None, _check_motion(field, phases))
+        monkeypatch.setattr(Phases, "of_start", lambda self, rows=rows: (jnp.array(False), rows))
+        enforce(None, _check_motion(field, phases))
+    monkeypatch.setattr(Phases, "of_start", lambda self: (jnp.array(True), sound))
+    enforce(None, _check_motion(field, phases))
 
 
 def test_stages_of_a_step_that_comes_near_to_a_pose_are_made_once_more_from_further_away():

@@ -1,6 +1,8 @@
 """Steps of one length: those of `simulate`, in loops, batches and derivatives."""
 
 import dataclasses
+import importlib
+from types import SimpleNamespace
 
 import diffrax as dfx
 import equinox as eqx
@@ -13,10 +15,12 @@ import pytest
 from systems import make
 
 import jaxmb as jm
+from jaxmb.foundations import Blank
 from jaxmb.simulation import regular
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
+from jaxmb.simulation.stepper import _program_of
 from jaxmb.simulation.vector_field import VectorField
 
 DT, COUNT = 0.01, 20
@@ -384,3 +388,34 @@ def test_float32():
         step = jm.stepper(system, jm.assemble(system, [-0.8, -0.6]), DT)
         after = step(step.start(), jnp.ones(2))
         assert after.q.dtype == jnp.float32 and abs(float(after.q @ after.q) - 1) < 1e-5
+
+
+def test_steppers_that_differ_in_their_numbers_share_a_program(monkeypatch):
+    """As long as that can be told: what has no hash gets one of its own."""
+    system = motor(1)
+    start = jm.as_state(system, [-0.8, -0.6])
+    step = jm.stepper(system, start, DT)
+    program_of = lambda k: _program_of(dataclasses.replace(step, system=system.with_params({"m": k, "l": 1.0})))[0]
+    assert program_of(2.0) is program_of(3.0)
+    monkeypatch.setattr(Blank, "hashable", False)
+    assert program_of(4.0) is not program_of(5.0)
+
+
+def test_what_cannot_be_assembled_is_drawn_anew(monkeypatch):
+    """A point on a rod of 1 m whose x is drawn between 0.5 and 3; where none of 32 draws will do there is no state."""
+
+    def start(key, system, around, deviation, ranges):
+        x = jax.random.uniform(key, (), float, *ranges["x"])
+        result = jm.RESULTS.where(x <= 1, jm.RESULTS.successful, jm.RESULTS.no_assembly)
+        return SimpleNamespace(state=dataclasses.replace(around, q=jnp.stack([x, deviation[1]])), result=result)
+
+    monkeypatch.setattr(importlib.import_module("jaxmb.simulation.stepper"), "_start", start)
+    system = motor(1)
+    step = jm.stepper(system, jm.as_state(system, [-0.8, -0.6]), DT)
+    reset = lambda key, low: step.reset(key, {"x": jnp.stack([low, jnp.array(3.0)]), "y": 0.3}).q
+    q = jax.jit(jax.vmap(reset))(
+        jax.random.split(jax.random.key(0), 40), jnp.repeat(jnp.array([0.5, 0.96, 1.5]), 20)[:40]
+    )
+    found = np.isfinite(q[:, 0])
+    assert found[:20].all() and 0 < found[20:].sum() < 20  # 1 in 51 draws will do there: almost one half of 32
+    assert ((q[found, 0] >= 0.5) & (q[found, 0] <= 1)).all() and np.ptp(q[:20, 0]) > 0.3 and (q[found, 1] == 0.3).all()

@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,8 @@ from mechanisms import three_cranks
 import jaxmb as jm
 from jaxmb.kinematics.branches import _common_zeros
 from jaxmb.kinematics.curve import CurveEvent
-from jaxmb.kinematics.path import TracedMechanism, coordinate_of, release_input
+from jaxmb.kinematics.path import CurvePoint, TracedMechanism, coordinate_of, release_input
+from jaxmb.kinematics.trace import _follow, _join_walks, _limits
 
 P = jm.planar
 JOINTS = [
@@ -297,6 +300,168 @@ def test_a_step_turns_by_no_more_than_twenty_degrees():
             [*end.q, turned], [*np.array([1, length]) / np.hypot(1, length), np.arctan(length)], rtol=1e-12
         )
         assert bool(good) == fine
+
+
+def place(value=0.5, rate=1.0, closing=1.0, image=(0.0, 0.0), image_rate=(2.0, 0.0)):
+    """A point of a curve by what its events depend on; the start of it looks like (1, 2). A second coordinate is no input."""
+    x, one, still = jnp.asarray(value, float), jnp.ones(1), jnp.full(2, 2.0)
+    values, rates, image = jnp.stack([x, x + 7]), jnp.stack([jnp.asarray(rate, float), one[0]]), jnp.array(image)
+    return CurvePoint(
+        q=x[None], v=one, metric=jnp.eye(1), values=values, rates=rates, steepest=still, gap=x,
+        closing=jnp.asarray(closing, float), image=image + jnp.array([1.0, 2.0]), image_rate=jnp.array(image_rate),
+    )  # fmt: skip
+
+
+def test_what_happens_between_two_poses_of_a_curve():
+    """What stands still but for rounding has no sense; a limit belongs to the range; the start is met close by and with its direction."""
+    begun = place()
+    passing = {"image": (-0.1, 0.3)}, {"image": (0.05, 0.3), "image_rate": (1.0, 0.0)}
+    met = [{**x, "image": (x["image"][0], 0.17)} for x in passing]
+    skew = lambda x, y: (met[0], {**met[1], "image_rate": (x, y)})
+    cases = [
+        (({}, {}), ""),
+        (({}, {"rate": -1.0}), "turns"),
+        (({}, {"rate": 3e-12}), ""),
+        (({}, {"rate": 2e-12}), "turns"),
+        (({"rate": -1e-12}, {"rate": 1.0}), ""),
+        (({"closing": -1.0}, {"closing": 1.0}), "branch"),
+        (({"closing": -1.0}, {"closing": 0.0}), "branch"),
+        (({"closing": -1.0}, {"closing": -0.5}), ""),
+        (({"closing": 0.0}, {"closing": 1.0}), ""),
+        (({}, {"value": 1.0}), ""),
+        (({"value": 1.0}, {"value": 1.001}), "limit"),
+        (({"value": 0.0}, {"value": -0.001}), "limit"),
+        (({"value": 1.001}, {"value": 1.002}), ""),
+        (met, "closed"),
+        (passing, ""),
+        (({"image": (-0.1, 0.0)}, {"image": (0.0, 0.0)}), "closed"),
+        (({"image": (0.0, 0.0)}, {"image": (0.1, 0.0)}), ""),
+        (({"image": (-0.2, 0.0)}, {"image": (-0.1, 0.0)}), ""),
+        (skew(7.2, 7.0), "closed"),
+        (skew(6.8, 7.2), ""),
+    ]
+    path = SimpleNamespace(limits=jnp.array([0.0, 1.0]))
+    pairs = [[place(**x) for x in pair] for pair, _ in cases]
+    many = [jax.tree.map(lambda *x: jnp.stack(x), *points) for points in zip(*pairs, strict=True)]
+    found = jax.vmap(lambda at, trial: TracedMechanism.events(path, begun, at, trial))(*many)
+    names = np.array(["turns", "turns too", "branch", "limit", "closed"])
+    assert [" ".join(names[row]) for row in np.asarray(found)] == [what for _, what in cases]
+
+
+def test_a_step_along_a_curve_is_as_long_as_its_fastest_coordinate_allows():
+    """Those without a size count only where there are no rows; nor is it more than a twentieth of the input's range."""
+    at = dataclasses.replace(place(), v=jnp.array([1.0, -100.0, 0.2]), metric=jnp.eye(3), rates=jnp.array([-2.0, 50.0]))
+
+    def longest(limits, m):
+        scale, system = SimpleNamespace(reach=jnp.array([5.0, 0.0, 0.5])), SimpleNamespace(m=m)
+        path = SimpleNamespace(scale=scale, system=system, limits=jnp.array(limits), step=jnp.asarray(0.25))
+        return float(TracedMechanism.longest_step(path, at))
+
+    found = [longest(*x) for x in (((-np.inf, np.inf), 1), ((-np.inf, np.inf), 0), ((0.5, 1.0), 1))]
+    np.testing.assert_allclose(found, [0.25 / 0.4, 0.25 / 100, 0.5 / 20 / 2], rtol=1e-14)
+
+
+class Line(TracedMechanism):
+    """A curve along which steps are refused from 2 on, which turns fast up to 0.2, and on which something happens at `what`."""
+
+    what: jax.Array
+
+    def longest_step(self, at):
+        return self.step
+
+    def advance(self, at, length):
+        end = at.values[0] + length
+        return place(end), end < 2, jnp.where(at.values[0] < 0.2, 4 * length, 0.0)
+
+    def events(self, start, at, trial):
+        return (at.values[0] < self.what) & (trial.values[0] >= self.what)
+
+
+def test_a_curve_is_walked_along_by_steps_that_fit_its_turns_up_to_where_something_happens():
+    """Lengths by what turns, halved or doubled at most; events to a part of 1e-12 of a step; steps that lead nowhere end it."""
+
+    @jax.jit
+    @jax.vmap
+    def walked(what, begin, rate):
+        path = Line(*[None] * 4, (None,) * 2, (False,) * 2, jnp.array([0.0, 9.0]), jnp.asarray(0.1), what)
+        walk = _follow(path, place(begin, rate), 80)
+        return walk.points.values[:, 0], walk.happened, walk.count, walk.status
+
+    begin, rate = [0.0, 0.0, 0.0, 0.0, 1.0, 9 - 5e-11, 9 - 3e-10, 5e-11], [1.0] * 7 + [-1.0]
+    whats = np.full((8, 5), np.inf)
+    whats[np.arange(4), 1 + np.arange(4)] = 0.93
+    values, happened, counts, status = (np.asarray(x) for x in walked(*map(jnp.array, (whats, begin, rate))))
+    steps = [0.1, 0.05]  # turned by 0.4 and 0.2 where 0.1 is aimed at
+    expected = np.cumsum([0.0, *steps, *[0.025] * 3, 0.05, *[0.1] * 6])
+    np.testing.assert_allclose(values[0][: len(expected)], expected, atol=1e-12)
+    for k, ends in enumerate((False, False, True, True)):
+        at = int(np.flatnonzero(happened[k].any(axis=1))[0])
+        assert np.flatnonzero(happened[k][at]).tolist() == [k + 1] and happened[k].sum() == 1
+        assert 0 <= values[k][at] - 0.93 <= 2e-13 and (status[k], int(counts[k]) == at) == (
+            (2, 1)[k - 2] if ends else 3,
+            ends,
+        )
+        assert (np.diff(values[k][: counts[k] + 1]) > 0).all()
+    assert 0 < 2 - values[0][counts[0]] < 4e-8 and status[4] == 3 and not happened[4].any()
+    np.testing.assert_allclose(np.diff(values[4])[:9], 0.1, rtol=1e-12)
+    assert status[5:].tolist() == [2, 3, 2] and not counts[5:].any()  # at a limit that the way leads beyond
+
+
+@functools.cache
+def line_walk(which, at):
+    """A walk from 0.1 on which one of all that may happen does."""
+    what = jnp.full(5, np.inf) if which is None else jnp.full(5, np.inf).at[which].set(at)
+    path = Line(*[None] * 4, (None,) * 2, (False,) * 2, jnp.array([0.0, 9.0]), jnp.asarray(0.1), what)
+    return path, jax.jit(lambda: _follow(path, place(0.1), 80))()
+
+
+def test_a_curve_is_joined_of_a_walk_back_and_one_ahead():
+    """In the order of the way ahead, each pose once; of a closed one what happens at the start is told there and not again where it ends."""
+    state = jm.as_state(jm.System(1, mass=lambda t, q, p: jnp.eye(1)), [0.1])
+    (path, back), (_, ahead), (_, whole) = line_walk(3, 0.3), line_walk(0, 0.93), line_walk(4, 0.93)
+    curve = _join_walks(state, path, ("in", "out"), [back, ahead])
+    n, m = int(back.count), int(ahead.count)
+    x = np.asarray(curve.values["in"])
+    assert curve.ends == ("limit", "stuck") and not curve.closed and curve.start == n and len(x) == n + m + 1
+    np.testing.assert_array_equal(x[: n + 1], np.asarray(back.points.values)[n::-1, 0])
+    np.testing.assert_array_equal(x[n:], np.asarray(ahead.points.values)[: m + 1, 0])
+    np.testing.assert_array_equal(curve.values["out"], x + 7)
+    np.testing.assert_array_equal(curve.states.v[:, 0], np.where(np.arange(n + m + 1) < n, -1, 1))
+    np.testing.assert_array_equal(curve.states.q[:, 0], x)
+    (event,) = curve.events
+    assert (event.kind, event.name, event.values["in"]) == ("dead centre", "in", x[event.index]) and event.index > n
+    assert float(event.state.q[0]) == event.values["in"] and event.branches is None
+    closed = _join_walks(state, path, ("in", "out"), [whole])
+    assert closed.closed and closed.start == 0 and len(closed.gap) == int(whole.count) + 1 and not closed.events
+    turns = eqx.tree_at(
+        lambda w: (w.points.rates, w.happened),
+        whole,
+        (whole.points.rates.at[0, 1].set(1e-13), whole.happened.at[int(whole.count), 1].set(True)),
+    )
+    found = _join_walks(state, path, ("in", "out"), [turns]).events
+    assert [(event.kind, event.name, event.index) for event in found] == [("limit position", "out", 0)]
+    never = eqx.tree_at(lambda w: w.points.rates, whole, whole.points.rates.at[:, 1].set(1e-13))
+    assert not _join_walks(state, path, ("in", "out"), [never]).events
+
+
+def test_a_start_may_be_at_a_limit_but_for_rounding():
+    """A billionth of the range, or of the value where the range has no end; the limit is where the start is then."""
+    state = jm.as_state(jm.System(1, mass=lambda t, q, p: jnp.eye(1)), [0.5])
+
+    class At(Line):
+        def read(self, q):
+            return q
+
+    def limits(low, high):
+        path = At(*[None] * 4, (None,), (False,), jnp.array([low, high]), jnp.asarray(0.1), None)
+        return _limits(path, state).tolist()
+
+    assert limits(0.0, 1.0) == [0.0, 1.0] and limits(-np.inf, np.inf) == [-np.inf, np.inf]
+    assert limits(0.5 + 4e-10, 1.0) == [0.5, 1.0] and limits(0.5 + 4e-10, np.inf) == [0.5, np.inf]
+    assert limits(0.5 + 6e-10, 2.0) == [0.5, 2.0] and limits(-1.0, 0.5 - 1e-9) == [-1.0, 0.5]
+    for between in ((0.5 + 6e-10, 1.0), (0.5 + 6e-10, np.inf), (0.5, 0.5), (-1.0, 0.5 - 2e-9), (0.6, 0.4)):
+        with pytest.raises(ValueError, match=r"with that of the start, 0\.5, between them"):
+            limits(*between)
 
 
 def refused(match, *args, **more):

@@ -106,6 +106,19 @@ def test_a_copy_that_is_off_by_rounding_contradicts_nothing_however_fast_a_unifo
     assert jnp.all(verdict(jnp.array([1e-6, 1.0, 1e6])) == R.successful)
 
 
+def test_a_row_in_use_that_is_lost_must_hold_as_well():
+    """A copy of another row, of which it was decided elsewhere that it is independent."""
+    rows, ones = jnp.array([[1.0, 0.0], [1.0, 0.0]]), jnp.ones(2)
+
+    @jax.jit
+    def result(apart):
+        gamma = jnp.stack([1.0, 1.0 + apart])
+        terms = jm.system.Terms(jnp.eye(2), ones, rows, 0 * ones, gamma, ones)
+        return jm.formulation.GaussProjection().acceleration(terms, jnp.ones(2, bool)).result
+
+    assert bool(result(0.0) == R.successful) and bool(result(1e-3) == R.contradictory_constraints)
+
+
 @pytest.mark.slow
 def test_uniform_motion_is_no_contradiction():
     """Without forces and without turning, accelerations are rounding, and so is what redundant rows disagree by."""

@@ -225,10 +225,10 @@ def _join_walks(state: State, path: TracedMechanism, names: tuple[str, ...], wal
     repeated: State = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(happened), *jnp.shape(x))), state)
     states = dataclasses.replace(repeated, q=jnp.asarray(points.q), v=jnp.asarray(points.v))
     kinds = [("dead centre" if name == names[0] else "limit position", name) for name in names] + [("branch point", "")]
-    stationary = np.abs(points.rates[start]) <= STATIONARY * points.steepest[start]
+    stationary = np.abs(points.rates) <= STATIONARY * points.steepest
     happened = happened[:, : len(kinds)].copy()
-    # Events lie between two points: whether one lies at the start itself no step has told.
-    happened[start] = [*stationary, points.gap[start] <= VANISHING]
+    # Events lie between two points: whether one lies at the start itself no step has told. What never moves does not turn back.
+    happened[start] = [*(stationary[start] & ~stationary.all(axis=0)), points.gap[start] <= VANISHING]
     happened[:, -1] &= points.gap <= VANISHING  # elsewhere the gap is least, but not zero
     if ends == ["closed"]:
         happened[-2:] &= ~happened[start]  # the start again

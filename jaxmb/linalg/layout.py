@@ -45,7 +45,7 @@ class Layout:
         from scipy.sparse.csgraph import connected_components
 
         m, nv = jacobian.shape
-        count, block = connected_components(csr_array(mass | mass.T), directed=False)
+        count, block = connected_components(csr_array(mass), directed=False)
         _, block = np.unique(block, return_inverse=True)
         # All blocks have one size, that of the largest: their operations are batched, and shapes are static.
         blocks = _lists([np.flatnonzero(block == k) for k in range(count)], nv)

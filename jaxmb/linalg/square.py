@@ -12,9 +12,8 @@ from .constrained import orthonormal_rows
 
 
 class Square(eqx.Module):
-    """A square matrix A and two factors of its inverse, A⁻¹ = `outer` `inner`; NaN where A is singular."""
+    """Two factors of the inverse of a square matrix, A⁻¹ = `outer` `inner`; NaN where A is singular."""
 
-    matrix: Float[Array, "n n"]
     outer: Float[Array, "n n"]
     inner: Float[Array, "n n"]
 
@@ -28,18 +27,16 @@ class Square(eqx.Module):
         # Plain array operations in place of LAPACK's LU, which batched in a time loop may never return.
         weights, basis, remainders = orthonormal_rows(constant / size, jnp.zeros(n))
         singular = jnp.any(remainders <= n * jnp.finfo(matrix.dtype).eps)
-        return cls(constant, basis.T, jnp.where(singular, jnp.nan, weights / size.T))
+        return cls(basis.T, jnp.where(singular, jnp.nan, weights / size.T))
 
     @property
     def T(self) -> "Square":
         """The transpose."""
-        return Square(self.matrix.T, self.inner.T, self.outer.T)
+        return Square(self.inner.T, self.outer.T)
 
     def solve(self, rhs: Float[Array, " n"]) -> Float[Array, " n"]:
         """The solution x of A x = `rhs`, without derivatives by A."""
-        x = self.outer @ (self.inner @ rhs)
-        # One step of refinement, against the rounding of the factors.
-        return x + self.outer @ (self.inner @ (rhs - self.matrix @ x))
+        return self.outer @ (self.inner @ rhs)
 
 
 def solve_square(matrix: Float[Array, "n n"], rhs: Float[Array, " n"]) -> Float[Array, " n"]:
