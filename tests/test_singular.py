@@ -481,17 +481,24 @@ def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
         )
         off = dataclasses.replace(end, position=jnp.ones(2) * case["off"])
         slopes = y.like(jnp.where(case["undefined"], jnp.nan, y.packed)), y
-        attempt = StepAttempt(y, y.like(y.packed + 1), None, None, None, y, off, no, end.basis, slopes)
+        attempt = StepAttempt(y, y.like(y.packed + 1), None, None, None, y, off, no, end.basis, case["turns"], slopes)
         judged = judgement.judge(start, rows, attempt)
         return judged.accept, judged.error.packed[0]
 
-    usual = dict.fromkeys(("jump", "unknown", "first", "indeterminate", "unfit", "contradictory", "undefined"), False)
+    flags = "jump", "unknown", "first", "indeterminate", "unfit", "contradictory", "undefined", "turns"
+    usual = dict.fromkeys(flags, False)
     usual |= {"consistent": True, "miss": 1.0, "end": 2.0, "off": 0.0}
     shorter, over = (False, np.inf), (False, 0.0)
     cases = {
         (): (True, 1.0),
         (("off", 1e-3),): shorter,
         (("jump", True),): shorter,
+        (("turns", True),): shorter,
+        (
+            ("turns", True),
+            ("miss", 0.0),
+        ): shorter,  # of a step along one branch nobody knows by how much it misses another
+        (("turns", True), ("end", 1 + 2e-15)): over,
         (("jump", True), ("miss", 1e-9)): over,  # branches that come so close no step is short enough to tell apart
         (("jump", True), ("miss", 1e-9), ("unknown", True)): shorter,
         (("off", 1e-3), ("miss", 0.0)): shorter,
@@ -680,7 +687,8 @@ def test_stages_of_a_step_that_comes_near_to_a_pose_are_made_once_more_from_furt
         def evaluate(self, t, y, in_use, ends, limit):
             _, terms, factor = self.evaluate_regular(t, y, in_use)
             near, end = y.packed[0] < limit, Correction.none(y.q, y.v, in_use, factor.basis)
-            return Sample(y.like(limit + 0 * y.packed), terms, factor, near, jnp.where(near, t + 1, 0), end)
+            flow, tau = y.like(limit + 0 * y.packed), jnp.where(near, t + 1, 0)
+            return Sample(flow, terms, factor, near=near, tau=tau, turns=near, end=end)
 
     field, in_use, _ = _passing()
     look = Looked(**{f.name: getattr(field, f.name) for f in dataclasses.fields(field)})
@@ -691,6 +699,7 @@ def test_stages_of_a_step_that_comes_near_to_a_pose_are_made_once_more_from_furt
     def made(x, known, field=look, in_use=in_use):
         times, first = (jnp.zeros(()), jnp.ones(())), (at(7.0), jnp.array(known))
         stages = all_stages(field, Tableau.of(dfx.Bosh3(), float), *times, at(x), in_use, first)
+        assert stages.turns.tolist() == stages.near.tolist()
         return stages.slopes.packed[:, 0].tolist(), stages.near.tolist(), (stages.tau > 0).tolist()
 
     for x in (1.0, NEAR + 1e-3):
