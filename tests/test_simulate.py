@@ -13,6 +13,7 @@ from systems import driven_cart, fourbar, make, moving_line, pendulum
 import jaxmb as jm
 from jaxmb.control.clock import Clock
 from jaxmb.simulation.clipping import Interrupted, Limited, ends_of_steps, landing
+from jaxmb.simulation.state_vector import StateVector
 
 DATA = pathlib.Path(__file__).parent / "data"
 TIGHT = dfx.PIDController(rtol=1e-11, atol=1e-12)
@@ -416,3 +417,17 @@ def test_steps_end_before_jumps_and_begin_behind_them():
         np.testing.assert_array_equal(ends_of_steps(controller, begins), [before[0], 0.5, before[1]])
     for controller in (usual, limited, dfx.ClipStepSizeController(usual, step_ts=jumps)):
         np.testing.assert_array_equal(ends_of_steps(controller, begins), begins)
+
+
+def test_a_state_vector_has_the_parts_that_it_is_made_of():
+    """Of as many coordinates as velocities or of more, with and without a controller, behind leading axes."""
+    for nq in (2, 5):
+        q, v, work, control = (
+            jnp.asarray(np.random.default_rng(k).normal(size=(3, n))) for k, n in enumerate((nq, 2, 1, 4))
+        )
+        for parts in ((q, v, work[:, 0], control), (q, v, work[:, 0], control[:, :0])):
+            y = StateVector.of(*parts)
+            moved, other = y.with_qv(2 * q, 3 * v), y.with_control(5 * parts[3])
+            for found, factors in ((y, (1, 1, 1, 1)), (moved, (2, 3, 1, 1)), (other, (1, 1, 1, 5))):
+                for part, factor, x in zip((found.q, found.v, found.work, found.control), factors, parts, strict=True):
+                    np.testing.assert_array_equal(part, factor * x)
