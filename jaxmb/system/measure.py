@@ -65,6 +65,8 @@ STRAIGHT = 6
 # some are angles. Rows of other constraints may be in any units, those of one by less than `UNLIKE` apart: in single precision the
 # two cannot be distinguished.
 ROUNDING, UNLIKE = 100, 1e9
+# A coordinate that is less than this power of eps beside the others has no size of its own: a place that is zero but for what was rounded to get there.
+NEGLIGIBLE = 0.5
 
 
 @program
@@ -128,8 +130,7 @@ def measure(
     # the user, the size of the coordinates, of an angle no less than a radian, and 1.
     extents = extent(system, q)
     extents = jnp.where(angles(system), jnp.maximum(extents, 1), extents)
-    # Beside others, in the metric of M, less than half of the digits is what was left of a place at zero.
-    extents = jnp.where(extents / width > jnp.finfo(q.dtype).eps ** 0.5 * jnp.max(extents / width), extents, 0)
+    extents = jnp.where(extents / width > jnp.finfo(q.dtype).eps ** NEGLIGIBLE * jnp.max(extents / width), extents, 0)
     for fallback in (0, 0, 0 if length is None else length, extents, 1):  # rows that never change
         reach = _zero_if_infinite(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
         span = jnp.where(span > 0, span, entries @ jnp.where(reach > 0, reach, fallback))
