@@ -460,3 +460,19 @@ def test_samples_that_are_not_on_the_constraints_give_no_acceleration():
     found, direct = accelerations()
     np.testing.assert_array_equal(found.vdot, direct)
     assert found.uncertainty >= np.finfo(float).eps / 1e-6
+
+
+def test_beside_a_pose_forces_of_inputs_are_held():
+    """Of rows x and x + y z at z = 1e-3, along which the motion goes: z̈ is all that pushes there, of weights, springs and inputs."""
+    system, scale = crossing()
+    system = jm.System(
+        3, mass=lambda t, q, p: jnp.eye(3), potential=lambda t, q, p: 7 * q[2], force=lambda t, q, v, p: jnp.eye(3)[2] * 3.0,
+        constraints=system.constraints, actuation=lambda t, q, p: jnp.eye(3)[:, 2:],
+    )  # fmt: skip
+
+    @jax.jit
+    def found():
+        state = jm.State(jnp.zeros(()), jnp.array([0.0, 0.0, 1e-3]), jnp.array([0.0, 0.0, 5.0]), scale)
+        return jm.formulation.GaussProjection().acceleration(jm.evaluate(system, state, u=jnp.array([20.0]))).vdot
+
+    np.testing.assert_allclose(found(), [0.0, 0.0, 3 + 20 - 7], atol=1e-8)

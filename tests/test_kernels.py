@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import gc
 import itertools
+import pathlib
+import re
 import subprocess
 import sys
 import weakref
@@ -32,6 +34,7 @@ from jaxmb.runge_kutta import RunProgram, StepProgram
 from jaxmb.simulation.compiled_adjoint import run_adjoint
 from jaxmb.simulation.compiled_step import arrays_of_field, compiled_step, compiled_step_adjoint
 from jaxmb.simulation.drift import Projection
+from jaxmb.simulation.engine import compiles_quickly
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.vector_field import VectorField
@@ -1076,6 +1079,19 @@ def test_what_is_dropped_is_looked_at_in_the_half_where_it_is_known():
     assert (looked_at(first.code), looked_at(rest.code)) == ([(0, 0)], [(1, 0)])
 
 
+@pytest.mark.parametrize(
+    ("fn", "passed"),
+    [(lambda x, p: [p * x**2], 1), (lambda x, p: [jnp.sin(p * jnp.exp(x))], 2), (lambda x, p: [p + x], 0)],
+)
+def test_no_more_is_passed_from_one_half_to_the_other_than_the_rest_cannot_do_again(fn, passed):
+    """Neither parameters, which it reads itself, nor what is one operation from others that are passed."""
+    (first,), rest = VJPProgram(fn, shaped(), shaped(), moving=(0,), at=1).halves((0,))
+    assert len(first.code.outputs) == 1 + passed  # behind the value
+    read = [entry for operand, entry in rest.code.inputs if operand == 3]
+    assert sorted(read) == list(range(1, 1 + passed))
+    assert {operand for operand, _ in rest.code.inputs} <= {1, 2, 3} and 0 not in {k for k, _ in rest.code.inputs}
+
+
 # Steps
 
 
@@ -1384,6 +1400,22 @@ def test_a_system_of_too_much_work_for_single_numbers_is_not_compiled(monkeypatc
         monkeypatch.setattr("jaxmb.simulation.engine.LARGEST_WORK", largest)
         assert chosen().startswith(told)
     assert "not compiled: 3 velocities and 2 rows are too many" in chosen()
+
+
+def test_limits_that_pages_tell_are_those_of_the_code(monkeypatch):
+    page = " ".join((pathlib.Path(__file__).parents[1] / "docs" / "engines.md").read_text().split())
+    told = r"some ([\d,]+) operations a stage .* no function of a step has more than ([\d,]+)\. With .* ([\d,]+) are allowed"
+    work, *operations = (int(x.replace(",", "")) for x in re.search(told, page).groups())
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1))
+    for amount in (work, work + 1):
+        monkeypatch.setattr("jaxmb.simulation.engine.dense_work", lambda system, amount=amount: amount)
+        assert compiles_quickly(jm.Compiled(), system) is (amount == work)
+    monkeypatch.setattr("jaxmb.simulation.compiled_step._step_program", lambda *given: str(given[2]))
+    parts = jm.formulation.GaussProjection(), Projection(), None, jm.as_state(system, jnp.zeros(1), length=1.0).scale
+    problem = VectorField(system, *parts, jnp.array(True), None)
+    like = StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(()))
+    limits = [compiled_step(problem, dfx.Tsit5(), like, on_demand) for on_demand in (False, True)]
+    assert limits == [str(x) for x in operations]
 
 
 def test_a_large_function_is_compiled_quickly_and_does_the_same(monkeypatch):

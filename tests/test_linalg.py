@@ -229,6 +229,18 @@ def test_of_many_rows_some_come_first():
     np.testing.assert_array_equal(among.chosen, first)
 
 
+@pytest.mark.parametrize("count", [6, 70])
+def test_rows_that_were_decided_before_are_chosen_and_no_others(count):
+    """By a tolerance of zero; one row that vanishes is among them."""
+    rows = np.random.default_rng(2).normal(size=(count, count))
+    rows[2], among = 0, np.arange(count) < 4
+    found = la.Eliminated.of(jnp.asarray(rows)).eliminate(0.0, among=jnp.asarray(among))
+    np.testing.assert_array_equal(found.chosen, among & (np.arange(count) != 2))
+    np.testing.assert_allclose(found.combined @ rows, found.rows, atol=1e-12)
+    off = found.rows[~np.asarray(found.chosen)] @ found.basis.T
+    np.testing.assert_allclose(off, 0, atol=1e-12)
+
+
 def test_only_rows_among_those_given_are_chosen():
     rows, among = jnp.array([[5.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), jnp.array([False, True, True])
     assert la.Eliminated.of(rows).eliminate(1e-9, among=among).chosen.tolist() == [False, True, True]

@@ -178,26 +178,28 @@ def test_rows_that_depend_on_time_are_lost_and_restored():
 
 
 def test_the_vector_field_beside_a_singular_pose_is_interpolated_along_the_motion():
-    """By states on the line as it moves, from one that lies off it. A velocity that is not that of the samples tells of a turn."""
+    """By states on the line as it moves, from one that lies off it. A velocity that is not that of the samples tells of a turn; elsewhere there are none."""
 
     system = rheonomic()
 
     @jax.jit
-    def near(t, part):
+    def near(t, part, ends):
         state = jm.assemble(system, curve(t), velocity(t), t=t)
         parts = jm.formulation.GaussProjection(), jm.Projection(), None, state.scale, jnp.array(True), None
         field, in_use = VectorField(system, *parts), jnp.ones(system.m, bool)
         y = StateVector.of(state.q + jnp.array([1e-7, 0.0]), part * state.v, jnp.zeros(()))
         factor = field.evaluate_regular(t, y, in_use)[2]
         end = Correction.none(y.q, y.v, in_use, factor.basis)
-        interpolated, tau, turns, _ = field.evaluate_near_singular(t, y, in_use, factor, jnp.array(False), end)
+        interpolated, tau, turns, _ = field.evaluate_near_singular(t, y, in_use, factor, ends, end)
         return interpolated.v, tau, turns
 
     t = jnp.array(3e-5)
-    interpolated, tau, turns = near(t, 1.0)
-    np.testing.assert_allclose(interpolated, curve_acceleration(t), rtol=0, atol=1e-5)
-    assert tau > 1e-4
-    assert not turns and near(t, 0.5)[2]
+    for ends in (False, True):
+        interpolated, tau, turns = near(t, 1.0, ends)
+        np.testing.assert_allclose(interpolated, curve_acceleration(t), rtol=0, atol=1e-5)
+        assert tau > 1e-4
+        assert not turns and near(t, 0.5, ends)[2]
+    assert near(jnp.array(0.3), 0.5, False)[1:] == (0, False)
 
 
 @pytest.mark.parametrize(("distance", "least", "most"), [(1e-4, 0.0, 1e-14), (3e-3, 0.0, 1e-14), (1.0, 1e-8, 1e-6)])

@@ -297,7 +297,11 @@ def test_a_run_is_tried_by_regular_steps_where_it_may_have_no_others(monkeypatch
 
     assert rows(jnp.array([True, False])) == [True, False]
     assert rows() == [False, False]
-    for changes in ({"adjoint": dfx.DirectAdjoint()}, {"progress_meter": dfx.TextProgressMeter()}):
+    for changes in (
+        {"adjoint": dfx.DirectAdjoint()},
+        {"progress_meter": dfx.TextProgressMeter()},
+        {"engine": jm.XLA()},
+    ):
         assert rows(**changes) is None
 
 
