@@ -205,16 +205,18 @@ def two_places(t, q, p):
 
 @pytest.mark.parametrize(("nv", "count"), [(1, 64), (100, 20), (600, 4)])
 def test_where_no_guess_leads_to_a_pose_the_last_one_is_the_furthest(nv, count, monkeypatch):
-    """Guesses of a coordinate are those of any mechanism that has as many, and begin with what is given."""
+    """Guesses of a coordinate are those of any mechanism that has as many, and begin with what is given, where they end if that is a pose."""
     monkeypatch.setattr("jaxmb.kinematics.search._descend", lambda rows, displaced, start, nv: start)
-    row = jm.Holonomic("nowhere", lambda t, q, p: q[:1] ** 2 + 1)
-    system = jm.System(nv, mass=lambda t, q, p: jnp.eye(nv), constraints=[row])
+    row = jm.Holonomic("nowhere", lambda t, q, p: q[-1:] ** 2 + 1 + p)
+    system = jm.System(nv, mass=lambda t, q, p: jnp.eye(nv), constraints=[row], params=0.0)
     scale = jm.system.Scale(*[jnp.ones(1)] * 2, 3 * jnp.ones(nv), jnp.ones(1), jnp.ones(()))
-    found = search_pose(system, jnp.zeros(()), jnp.full(nv, 0.5), (0,) if nv > 1 else (), scale)
+    found = search_pose(system, jnp.zeros(()), jnp.full(nv, 0.5), (0,) * (nv > 1), scale)
     rng = np.random.default_rng(0)
     expected = 0.5 + 3 * np.array([rng.uniform(-np.pi, np.pi, 16 + count)[-1] for _ in range(nv)])
     expected[: nv > 1] = 0.5
     np.testing.assert_allclose(found, expected, rtol=1e-14)
+    met = system.with_params(-1.25)
+    np.testing.assert_array_equal(search_pose(met, jnp.zeros(()), jnp.full(nv, 0.5), (0,) * (nv > 1), scale), 0.5)
 
 
 def test_a_search_goes_back_by_turns_unless_rows_count_them():

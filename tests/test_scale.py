@@ -293,6 +293,21 @@ def test_what_rows_do_not_size_has_the_size_of_how_far_it_gets():
         np.testing.assert_allclose([quickest, *by.v], rates, rtol=1e-14)
 
 
+def test_the_rate_of_a_run_is_at_least_one_motion_in_its_time():
+    """Of a particle that no row sizes; in no time it is that of a metre, and at rest any."""
+    free = jm.System(1, mass=lambda t, q, p: jnp.eye(1))
+
+    @jax.jit
+    @jax.vmap
+    def rate(v, time):
+        state = jm.as_state(free, jnp.zeros(1), v[None])
+        return sizes_of_run(free, state, time, Values.of(free, state))[0].rate
+
+    cases = {(0.0, 4.0): 0.25, (0.0, 0.0): 1.0, (0.2, 0.0): 0.2, (0.2, 4.0): 0.25}
+    found = rate(*map(jnp.array, zip(*cases, strict=True)))
+    np.testing.assert_allclose(found, list(cases.values()), rtol=1e-14)
+
+
 def test_saved_times_have_no_part_in_the_sizes_of_a_run():
     """Where the time of the run gives them, as no row and no force tells how far a coordinate gets: the same steps to the last bit."""
     spring = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=lambda t, q, v, p: -0.01 * q)

@@ -478,7 +478,7 @@ def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
         monkeypatch.setattr(judgement, "distance_missed", lambda *_: (case["jump"], case["miss"], case["unknown"]))
         own = dataclasses.replace(field, consistent=case["consistent"])
         latest = dataclasses.replace(before, highest_rank=jnp.where(case["first"], 0, 2))
-        start = StepStart(own, jnp.ones(()), case["end"], y, latest, no)
+        start = StepStart(own, case["begin"], case["end"], y, latest, no)
         rows = dataclasses.replace(
             sound,
             indeterminate=in_use & case["indeterminate"],
@@ -493,8 +493,8 @@ def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
 
     flags = "jump", "unknown", "first", "indeterminate", "unfit", "contradictory", "undefined", "turns"
     usual = dict.fromkeys(flags, False)
-    usual |= {"consistent": True, "miss": 1.0, "end": 2.0, "off": 0.0}
-    shorter, over = (False, np.inf), (False, 0.0)
+    usual |= {"consistent": True, "miss": 1.0, "begin": 1.0, "end": 2.0, "off": 0.0}
+    shorter, over, eps = (False, np.inf), (False, 0.0), float(np.finfo(float).eps)
     cases = {
         (): (True, 1.0),
         (("off", 1e-3),): shorter,
@@ -505,6 +505,8 @@ def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
             ("miss", 0.0),
         ): shorter,  # of a step along one branch nobody knows by how much it misses another
         (("turns", True), ("end", 1 + 2e-15)): over,
+        (("turns", True), ("begin", -1.0), ("end", -1 + 16 * eps)): over,
+        (("turns", True), ("begin", -1.0), ("end", -1 + 17 * eps)): shorter,
         (("jump", True), ("miss", 1e-9)): over,  # branches that come so close no step is short enough to tell apart
         (("jump", True), ("miss", 1e-9), ("unknown", True)): shorter,
         (("off", 1e-3), ("miss", 0.0)): shorter,
@@ -533,7 +535,7 @@ def test_a_quick_step_is_left_to_the_general_program_where_anything_is_not_certa
     def found(case):
         own = dataclasses.replace(field, consistent=case["consistent"])
         begun = dataclasses.replace(before, certified=case["certified"], inner=(y, case["slope"]))
-        start = StepStart(own, jnp.ones(()), case["end"], y, begun, case["jumped"])
+        start = StepStart(own, case["begin"], case["end"], y, begun, case["jumped"])
         end = Correction.none(y.q, y.v, in_use, 2 * jnp.eye(2))
         end = dataclasses.replace(end, position=case["off"] * field.scale.span)
         slopes = y.like(case["slopes"] * numbers[:, None] * jnp.ones(5))
@@ -542,7 +544,7 @@ def test_a_quick_step_is_left_to_the_general_program_where_anything_is_not_certa
         told = y1.packed[0], error.packed[0], dense["shift"].packed[0], result == dfx.RESULTS.successful
         return irregular, told, (kept.inner[0].packed[0], kept.inner[1], *kept.residual, kept.end[0], kept.basis[0, 0])
 
-    usual = {"consistent": True, "certified": True, "slope": True, "end": 3.0, "jumped": False}
+    usual = {"consistent": True, "certified": True, "slope": True, "begin": 1.0, "end": 3.0, "jumped": False}
     usual |= {"off": 0.0, "slopes": 1.0, "move": 3.0, "irregular": False}
     changes = [
         ("consistent", False),
@@ -554,9 +556,11 @@ def test_a_quick_step_is_left_to_the_general_program_where_anything_is_not_certa
         ("slopes", np.inf),
     ]
     cases = [{}, *({name: value} for name, value in changes), {"off": 1e-3}, {"off": 1e-3, "end": 1 + 2e-15}]
+    shortest = {"begin": -1.0, "end": -1 + 16 * np.finfo(float).eps}
+    cases += [shortest | {"off": 1e-3}, shortest]
     each = [usual | case for case in cases]
     irregular, told, kept = found({name: jnp.asarray([case[name] for case in each]) for name in usual})
-    assert irregular.tolist() == [False, *[True] * 7, False, True]
+    assert irregular.tolist() == [False, *[True] * 7, False, True, True, False]
     error = float(Tableau.of(solver.solver, float).error @ numbers)
     # y was one; the end before the correction 2, and the corrected one 4.
     np.testing.assert_allclose([x[0] for x in told], [4.0, error, 2.0, 1.0], rtol=1e-14)
@@ -633,7 +637,7 @@ def test_a_step_that_has_failed_stays_where_it_began_and_has_no_states_between()
         assert float(kept["shift"].packed[0]) == 3 or (irregular and np.isnan(kept["shift"].packed).all())
     eps = np.finfo(float).eps
     for t in (-8.0, 8.0):
-        for units, possible in ((15.0, False), (18.0, True)):
+        for units, possible in ((15.0, False), (16.0, False), (18.0, True)):
             times = jnp.asarray(t), jnp.asarray(t + units * eps * 8)
             assert bool(judgement.may_be_rejected(good, *times)) == possible
             assert not judgement.may_be_rejected(bad, *times)

@@ -96,6 +96,11 @@ def test_neighbourhoods_of_a_chain_are_its_joints(seed):
     assert layout.seeds.shape == (2 * 6, 30) and layout.work == 5 * 6**3 + 6 * (10**2 * 3 * 6 + 2 * 10**3)
 
 
+def test_without_rows_all_blocks_have_one_colour():
+    layout = Layout.of(np.eye(3, dtype=bool), np.zeros((0, 3), bool))
+    np.testing.assert_array_equal(layout.seeds, np.ones((1, 3)))
+
+
 # Factors
 
 
