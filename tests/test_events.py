@@ -237,8 +237,10 @@ def test_the_state_at_an_event_is_where_its_guard_is_zero():
     system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=push)
     lock = jm.Lock("q0", when=lambda t, q, v, reaction, p: 1000.0 * (q[0] - 0.3))
     steps = dict(stepsize_controller=dfx.ConstantStepSize(), dt0=0.25)
-    solution = jm.simulate(system, jm.assemble(system), [1.0], events=[lock], max_events=1, **steps)
+    solution = jm.simulate(system, jm.assemble(system), [1.0], events=[lock], max_events=2, **steps)
     assert abs(float(solution.q[-1, 0]) - 0.3) < 1e-15
+    unused = jax.tree.map(lambda x: x[1], (solution.events.t, solution.events.happened, solution.events.doubtful))
+    assert int(solution.events.count) == 1 and np.isnan(unused[0]) and not unused[1].any() and not unused[2]
 
 
 def test_bisection_ends_at_the_resolution_of_time():

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import weakref
+from types import SimpleNamespace
 
 import bricard_joints
 import diffrax as dfx
@@ -31,6 +32,7 @@ from jaxmb.lanes.interface import Interface, interface, read
 from jaxmb.lanes.jaxpr import body, is_literal, opened
 from jaxmb.lanes.stored import stored
 from jaxmb.runge_kutta import RunProgram, StepProgram
+from jaxmb.simulation import compiled_run
 from jaxmb.simulation.compiled_adjoint import run_adjoint
 from jaxmb.simulation.compiled_step import arrays_of_field, compiled_step, compiled_step_adjoint
 from jaxmb.simulation.drift import Projection
@@ -1657,6 +1659,62 @@ def test_whole_runs_equal_their_definition(lanes, taped, guarded):
         found, expected = [*found[:-3], *used(*found[-3:])], [*expected[:-3], *used(*expected[-3:-1], ends)]
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-13, atol=1e-13)
+
+
+class Made(eqx.Module):
+    """What a run carries, as far as its tangent asks for it."""
+
+    t0: jax.Array
+    t1: jax.Array
+    y0: jax.Array
+    accepted: jax.Array
+    failed: jax.Array
+
+
+class Told(RunProgram):
+    """A run whose results are known."""
+
+    carry = range(5)
+
+    def __init__(self, **known):
+        self.__dict__.update(known, stage=SimpleNamespace(operands=range(5)))
+
+    def __call__(self, *operands):
+        return self.told
+
+
+@pytest.mark.parametrize(
+    ("guarded", "ended", "failed"), [(False, False, False), (True, True, False), (True, False, True)]
+)
+def test_the_tangent_of_a_run_goes_along_its_accepted_steps(guarded, ended, failed, monkeypatch):
+    """Of the parameters that move. Where a guard ends it that of the end is read between two states; a run that has failed has none."""
+    made = Made(jnp.array(0.7), jnp.array(0.9), jnp.array([3.0]), jnp.array(6), jnp.array(failed))
+    tape = jnp.arange(3.0), jnp.arange(3.0)[:, None], jnp.arange(3.0)
+    results = [*jax.tree.leaves(made), jnp.zeros((2, 1)), *[jnp.array(ended), jnp.ones(1)] * guarded, *tape]
+    operands = [*map(jnp.asarray, (0.0, 0.1, [2.0], 0, False)), jnp.array([0.5, 0.9]), jnp.ones(2, bool), 4.0, 5.0, 6.0]
+    kind, given = object.__new__(compiled_run._RunKind), []
+    kind.__dict__.update(structure=jax.tree.structure(made), nq=1, nv=0)
+
+    def tangent(*operands):
+        given.extend(operands)
+        return 10 * operands[4][:, None], jnp.array([9.0])
+
+    monkeypatch.setattr(compiled_run, "_tangent_program", lambda *_: tangent)
+    for y0_dot in (None, jnp.array([8.0])):
+        given.clear()
+        dots = [None, None, y0_dot, *[None] * 5, 11.0, None]
+        dots = tuple(None if x is None else jnp.asarray(x) for x in dots)
+        found, tangents = compiled_run._by_tape(
+            (tuple(map(jnp.asarray, operands)), dots), Told(guard=guarded or None, told=results), (), kind
+        )
+        assert all(a is b for a, b in zip(found, results, strict=True)) and set(tangents) == {2, 5}
+        times = [0.5, 0.7, 0.7] if guarded else [0.5, 0.9]
+        expected = [*tape, 6 - failed, times, [0.0 if y0_dot is None else 8.0], [True, True], 4.0, 5.0, 11.0]
+        for a, b in zip(given, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+        ends = np.nan if failed else 10 * 0.7 if ended else 9.0
+        np.testing.assert_allclose(tangents[2], [ends])
+        np.testing.assert_allclose(tangents[5][:, 0], [np.nan] * 2 if failed else 10 * np.array(times[:2]))
 
 
 @pytest.mark.slow
