@@ -1,5 +1,6 @@
 """A law that holds in metres holds in millimetres: decisions and motions do not depend on units, or on strangers."""
 
+import dataclasses
 import functools
 
 import equinox as eqx
@@ -294,16 +295,18 @@ def test_what_rows_do_not_size_has_the_size_of_how_far_it_gets():
 
 
 def test_the_rate_of_a_run_is_at_least_one_motion_in_its_time():
-    """Of a particle that no row sizes; in no time it is that of a metre, and at rest any."""
+    """Of a particle by how far it reaches; where no row tells that, in no time it is that of a metre, and at rest any."""
     free = jm.System(1, mass=lambda t, q, p: jnp.eye(1))
 
     @jax.jit
     @jax.vmap
-    def rate(v, time):
+    def rate(v, time, reach):
         state = jm.as_state(free, jnp.zeros(1), v[None])
+        state = dataclasses.replace(state, scale=dataclasses.replace(state.scale, reach=reach[None]))
         return sizes_of_run(free, state, time, Values.of(free, state))[0].rate
 
-    cases = {(0.0, 4.0): 0.25, (0.0, 0.0): 1.0, (0.2, 0.0): 0.2, (0.2, 4.0): 0.25}
+    cases = {(0.0, 4.0, 0.0): 0.25, (0.0, 0.0, 0.0): 1.0, (0.2, 0.0, 0.0): 0.2, (0.2, 4.0, 0.0): 0.25}
+    cases |= {(0.2, 0.0, 0.5): 0.4, (0.2, 4.0, 0.5): 0.4, (0.2, 4.0, 2.0): 0.25}
     found = rate(*map(jnp.array, zip(*cases, strict=True)))
     np.testing.assert_allclose(found, list(cases.values()), rtol=1e-14)
 

@@ -199,7 +199,9 @@ def test_the_vector_field_beside_a_singular_pose_is_interpolated_along_the_motio
         np.testing.assert_allclose(interpolated, curve_acceleration(t), rtol=0, atol=1e-5)
         assert tau > 1e-4
         assert not turns and near(t, 0.5, ends)[2]
-    assert near(jnp.array(0.3), 0.5, False)[1:] == (0, False)
+    far = jnp.array(0.3)
+    np.testing.assert_allclose(near(far, 1.0, False)[0], curve_acceleration(far), rtol=0, atol=1e-5)
+    assert near(far, 0.5, False)[1:] == (0, False)
 
 
 @pytest.mark.parametrize(("distance", "least", "most"), [(1e-4, 0.0, 1e-14), (3e-3, 0.0, 1e-14), (1.0, 1e-8, 1e-6)])
