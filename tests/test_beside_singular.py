@@ -316,12 +316,20 @@ def test_rows_of_many_bodies_are_certain_by_remainders_and_by_the_norm_that_make
         loose = [certify_sparse(plain_field(part / norm), factor, 0.0, 1e9) for part in (0.49, 0.51)]
         terms = jm.system.Terms(jnp.eye(2), jnp.zeros(2), jnp.eye(2), *[jnp.ones(2)] * 3)
         few = [certify(field, sparse_pair(left), terms) for left in (0.03, 0.01)]  # near below 0.02, of few rows
+        # At a norm of a thousand of few rows, in either algebra, and of ten thousand of many.
+        apart = lambda norm: float(np.sqrt(2 / (norm**2 - 1)))
+        pairs = [[apart(0.9995 * norm), apart(1.00005 * norm)] for norm in (1e3, 1e4)]
+        bounded = [certify_sparse(field, sparse_pair(left), 0.0) for left in pairs[1]]
+        rows = [terms.jacobian.at[1].set(jnp.array([1.0, left])) for left in pairs[0]]
+        for own in (dataclasses.replace(terms, jacobian=x) for x in rows):
+            factor_of = jm.linalg.ConstrainedFactor(own.mass, own.jacobian, jnp.ones(2), jnp.ones(2, bool), 0.0)
+            bounded.append(certify_dense(field.scale, factor_of, own, 2.5e-7, 1e-4))
         lost = [field.loses_rows(sparse_pair(left)) for left in (0.03, 0.01)]
         lost += [field.loses_rows(light_and_far(part * 2.5e-7, 1.0)[1]) for part in (4.1, 3.9)]
-        return [certify_sparse(field, factor, *x) for x in bounds], single, loose, few, lost
+        return [certify_sparse(field, factor, *x) for x in bounds], single, loose, few, bounded, lost
 
     two = [True, False]
-    assert jax.tree.map(bool, found()) == ([True, False, False], two, two, two, [False, True, False, True])
+    assert jax.tree.map(bool, found()) == ([True, False, False], two, two, two, two * 2, [False, True, False, True])
 
 
 def crossing():

@@ -16,6 +16,7 @@ from systems import driven_cart, fourbar, pendulum, sleigh, top
 import jaxmb as jm
 from jaxmb.formulation import OFFSETS, WEIGHTS
 from jaxmb.simulation import reverse_step
+from jaxmb.simulation.adjoint import _Derivative
 from jaxmb.simulation.compiled_step import CompiledStepAdjoint
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.phase import Tape
@@ -530,3 +531,19 @@ def test_an_increment_within_a_step_is_that_of_its_states():
     # 2 t, and a quarter of the time in 5/32 of the shift
     np.testing.assert_allclose(blended.evaluate(1.5), 3 + 8 * 5 / 32, rtol=1e-14)
     np.testing.assert_allclose(blended.evaluate(1.5, 3.0), 6 + 8 - (3 + 8 * 5 / 32), rtol=1e-14)
+
+
+def test_cotangents_by_checkpoints_are_those_of_what_moves():
+    """With as many checkpoints as there may be steps."""
+    adjoints = []
+
+    def run(residuals, adjoint):
+        adjoints.append(adjoint)
+        return lambda x, y: [x**2 * y, 3 * x], *residuals
+
+    blank = SimpleNamespace(filled=lambda arrays: (None, SimpleNamespace(max_steps=16), None, None))
+    found = _Derivative.by_checkpoints(
+        SimpleNamespace(_run=run, blank=blank, count=2), list(jnp.array([2.0, 5.0])), [jnp.array(7.0), jnp.array(11.0)]
+    )
+    np.testing.assert_allclose(found, [7 * 2 * 2 * 5 + 11 * 3, 7 * 4])
+    assert isinstance(adjoints[0], dfx.RecursiveCheckpointAdjoint) and adjoints[0].checkpoints == 16

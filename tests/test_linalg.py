@@ -132,6 +132,10 @@ def test_rank_ignores_units_and_order():
         assert int(independent(mass, rows).sum()) == 5
 
 
+def test_no_cut_off_is_below_a_thousand_units_of_rounding():
+    assert la.cutoff(1e-5, np.float32) == 1e3 * 2.0**-23 and la.cutoff(1e-5, np.float64) == 1e-5
+
+
 @pytest.mark.parametrize("gap, rank", [(1e-3, 2), (1e-5, 2), (1e-7, 1), (0.0, 1)])
 def test_rank_tolerance_is_a_distance_relative_to_the_row(gap, rank):
     jacobian = jnp.array([[1.0, 0.0, 0.0], [1.0, gap, 0.0]])
