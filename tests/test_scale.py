@@ -16,7 +16,7 @@ from units import STRANGERS, UNITS, in_units, replaced, sizes, with_stranger
 
 import jaxmb as jm
 from jaxmb.simulation.step_size import sizes_of_run
-from jaxmb.system import Values
+from jaxmb.system import Values, with_rate
 
 XYA = (True, True, False)
 # System, start, end, and which coordinates and velocities are lengths.
@@ -309,6 +309,15 @@ def test_the_rate_of_a_run_is_at_least_one_motion_in_its_time():
     cases |= {(0.2, 0.0, 0.5): 0.4, (0.2, 4.0, 0.5): 0.4, (0.2, 4.0, 2.0): 0.25}
     found = rate(*map(jnp.array, zip(*cases, strict=True)))
     np.testing.assert_allclose(found, list(cases.values()), rtol=1e-14)
+
+
+def test_the_rate_of_a_state_is_that_of_all_rows_whichever_act():
+    """Of a point on a rod, which moves by it at Σ |q_k v_k|/Φ; without the rod too."""
+    rod = jm.Holonomic("rod", lambda t, q, p: q @ q - 1)
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[rod])
+    loose = jm.assemble(system, [0.6, 0.8], [-0.8, 0.6], inactive=["rod"])
+    whole = with_rate(system, jm.as_state(system, loose.q, loose.v))
+    np.testing.assert_allclose(loose.scale.rate, whole.scale.rate, rtol=1e-12)
 
 
 def test_saved_times_have_no_part_in_the_sizes_of_a_run():
