@@ -416,7 +416,11 @@ def test_a_motion_is_ended_by_no_guard_before_two_instants_and_saves_times_withi
         SimpleNamespace(plan=AlwaysThere(FREE, field.formulation, (), jnp.array(instant), jnp.zeros(0)), method=None),
         jnp.array([1.0, 5.0, 6.0, 8.0, 9.0]),
     )
-    Run._motion(run, field, NO_MODE, jnp.array(5.0), jnp.array(8.0), y, ts)
+    within = lambda ts: Run._motion(run, field, NO_MODE, jnp.array(5.0), jnp.array(8.0), y, ts) and given[0].ts
+    slopes = jax.jvp(within, (ts,), (jnp.ones(5),))[1]
+    assert slopes.tolist() == [0, 1, 1, 1, 0]  # also of the times at both ends
+    given.clear()
+    within(ts)
     inputs, event = given
     above = [float(event.cond_fn(t, y, (field,))) for t in 5 + instant * jnp.array([-1.0, 1.9, 2.0, 2.1, 3.1])]
     assert above == [0, 0, 0, 7, 7] and event.cond_fn.plan.system is None

@@ -261,9 +261,9 @@ def test_what_a_failed_run_did_not_reach_has_no_derivative(mode):
 
 
 def on_a_rod(**more):
-    """A damped mass on a rod of 1 m, and a state of it."""
+    """A damped mass on a rod of 1 m, which is pushed to and fro, and a state of it."""
     rod = jm.Holonomic("rod", lambda t, q, p: q @ q - 1.0)
-    force = lambda t, q, v, p: jnp.array([0.0, -9.81 * p]) - 0.3 * v
+    force = lambda t, q, v, p: jnp.stack([4.0 * jnp.sin(3.0 * t), -9.81 * p]) - 0.3 * v
     system = jm.System(
         ("x", "y"), mass=lambda t, q, p: p * jnp.eye(2), force=force, params=1.3, constraints=[rod], **more
     )

@@ -15,7 +15,7 @@ from systems import driven_cart, fourbar, lagrangian_fourbar, moving_line, pendu
 from units import STRANGERS, UNITS, in_units, replaced, sizes, with_stranger
 
 import jaxmb as jm
-from jaxmb.simulation.step_size import sizes_of_run
+from jaxmb.simulation.step_size import default_controller, sizes_of_run
 from jaxmb.system import Values, with_rate
 
 XYA = (True, True, False)
@@ -292,6 +292,11 @@ def test_what_rows_do_not_size_has_the_size_of_how_far_it_gets():
         # The quickest from rest, √(v̇/ℓ), is faster than v/ℓ and than once in the run.
         rates = np.sqrt(2 / reach[2]) * np.array([1, *(unit * np.array(reach))])
         np.testing.assert_allclose([quickest, *by.v], rates, rtol=1e-14)
+
+
+def test_tolerances_suit_the_precision():
+    made = [default_controller(dtype) for dtype in (np.float64, np.float32)]
+    assert [(one.rtol, one.atol) for one in made] == [(1e-8, 1e-10), (1e-4, 1e-6)]
 
 
 def test_the_rate_of_a_run_is_at_least_one_motion_in_its_time():
