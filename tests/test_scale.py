@@ -311,7 +311,7 @@ def test_the_rate_of_a_run_is_at_least_one_motion_in_its_time():
         return sizes_of_run(free, state, time, Values.of(free, state))[0].rate
 
     cases = {(0.0, 4.0, 0.0): 0.25, (0.0, 0.0, 0.0): 1.0, (0.2, 0.0, 0.0): 0.2, (0.2, 4.0, 0.0): 0.25}
-    cases |= {(0.2, 0.0, 0.5): 0.4, (0.2, 4.0, 0.5): 0.4, (0.2, 4.0, 2.0): 0.25}
+    cases |= {(0.0, 0.5, 0.0): 2.0, (0.2, 0.0, 0.5): 0.4, (0.2, 4.0, 0.5): 0.4, (0.2, 4.0, 2.0): 0.25}
     found = rate(*map(jnp.array, zip(*cases, strict=True)))
     np.testing.assert_allclose(found, list(cases.values()), rtol=1e-14)
 
