@@ -19,7 +19,7 @@ import jaxmb as jm
 from jaxmb.runge_kutta import at_parts, begins_and_ceases
 from jaxmb.simulation.guard import SAMPLES_PER_STEP, STEPS_PER_RUN, Bisection, Guard
 from jaxmb.simulation.phase import Phase
-from jaxmb.simulation.segments import Events, Run
+from jaxmb.simulation.segments import Events, Run, Segment
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.step_records import Interpolant
@@ -425,6 +425,49 @@ def test_a_motion_is_ended_by_no_guard_before_two_instants_and_saves_times_withi
     above = [float(event.cond_fn(t, y, (field,))) for t in 5 + instant * jnp.array([-1.0, 1.9, 2.0, 2.1, 3.1])]
     assert above == [0, 0, 0, 7, 7] and event.cond_fn.plan.system is None
     assert (float(inputs.t0), float(inputs.t1), inputs.ts.tolist()) == (5, 8, [5, 5, 6, 8, 8])
+
+
+def test_a_stretch_ends_where_its_guard_is_located_and_saves_what_it_reaches(monkeypatch):
+    """Else where the motion has ended; one that has failed stays where it began. Events know whether a motion has led to them."""
+    monkeypatch.setattr("jaxmb.simulation.segments.verdict", lambda *_: jm.RESULTS.projection_failed)
+    y = StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(()))
+    ts, like = jnp.array([0.5, 1.5, 2.1, 2.5]), lambda x: y.like(jnp.full((4, 3), x))
+    modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (4, *x.shape)), NO_MODE)
+    begun = Segment(
+        t=jnp.array(1.0), y=y.like(jnp.ones(3)), mode=NO_MODE, due=jnp.array([True]), result=jm.RESULTS.successful,
+        count=jnp.array(1), done=jnp.array(False), saved=like(7.0), modes=modes,
+    )  # fmt: skip
+
+    def found(result, which=True, located=2.25, until=3.0, end=3.0, instant=0.1):
+        asked = []
+        due = lambda *given: asked.append(bool(given[-1])) or (jnp.array([False]), NO_MODE)
+        motion = SimpleNamespace(result=result, t=jnp.array(2.0), y=y.like(jnp.full(3, 2.0)), ys=like(3.0), record=None)
+        run = SimpleNamespace(
+            plan=SimpleNamespace(guarded=True, instant=instant, next_time=lambda *_: jnp.array(until)), due=due,
+            _transition=lambda segment: (segment, "record"), _motion=lambda *_: motion,
+            field=lambda *_: SimpleNamespace(after_sample=lambda t, y, in_use: y, independent=lambda t, y: None),
+            _locate=lambda *_: (jnp.array(located), y.like(jnp.full(3, 9.0)), jnp.array([which])),
+        )  # fmt: skip
+        segment, _ = Run.body(run, begun, ts, jnp.array(end))
+        told = float(segment.t), float(segment.y.packed[0]), bool(segment.due[0]), bool(segment.done), asked[-1]
+        return told, segment.saved.packed[:, 0].tolist(), segment.result == begun.result
+
+    results, nan = dfx.RESULTS, float("nan")
+    for case, told, saved in (
+        ((results.event_occurred,), (2.25, 9.0, True, False, True), [7, 3, 3, nan]),
+        ((results.event_occurred, False), (2.0, 2.0, False, False, True), [7, 3, nan, nan]),
+        ((results.successful,), (3.0, 2.0, False, True, True), [7, 3, 3, 3]),
+        ((results.successful, True, 2.25, 2.5), (2.5, 2.0, False, False, True), [7, 3, 3, 3]),
+        ((results.event_occurred, True, 1.19), (1.19, 9.0, True, False, False), [7, nan, nan, nan]),
+        ((results.event_occurred, True, 1.25), (1.25, 9.0, True, False, True), [7, nan, nan, nan]),
+    ):
+        assert found(*case)[0] == told and bool(found(*case)[2])
+        np.testing.assert_array_equal(found(*case)[1], saved)
+    assert not found(results.event_occurred, True, 1.25, instant=0.125)[0][
+        -1
+    ]  # twice the time within which all is one instant
+    told, _, good = found(results.breakdown)
+    assert told[1:4] == (1.0, False, True) and not good
 
 
 # A kind of event that the library does not know
