@@ -1,6 +1,7 @@
 """The table of hard use (`make hard`): a small share of it by default, all of its rows when slow."""
 
 import ast
+import dataclasses
 import datetime
 import importlib.util
 import pathlib
@@ -14,6 +15,7 @@ from hard import (
     gradients,
     mutants,
     programs,
+    random_events,
     reference,
 )
 from hard.__main__ import ROWS
@@ -121,6 +123,15 @@ def test_all_rows_are_there():
 
 
 @pytest.mark.slow
+def test_a_run_with_a_brake_is_right_and_a_wrong_one_is_seen():
+    start = random_events.drawn("planar_tree", 3, 0)
+    assert start.kind == "brake" and random_events.attempt(start, "relative")[0] == "right"
+    weaker = [dataclasses.replace(h, force=0.999 * h.force) for h in start.happenings]
+    other = dataclasses.replace(start, happenings=weaker)
+    assert random_events.attempt(other, "relative")[0] == "wrong and successful"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [formulations, gradients, batches, events, programs], ids=lambda row: row.__name__)
 def test_rows(row):
     timing = "CPU time"
@@ -128,7 +139,9 @@ def test_rows(row):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", ["long_runs", "hostile_files", "killed", "surroundings", "random_gradients"])
+@pytest.mark.parametrize(
+    "row", ["long_runs", "hostile_files", "killed", "surroundings", "random_gradients", "random_events"]
+)
 def test_a_tenth_of_dear_rows(row):
     assert all(figure.met for figure in importlib.import_module(f"hard.{row}").figures(0.1, 0))
 

@@ -17,6 +17,7 @@ ROWS = {
     "random gradients": "random_gradients",
     "batches": "batches",
     "events": "events",
+    "random events": "random_events",
     "programs": "programs",
     "long runs": "long_runs",
     "wrong calls": "wrong_calls",

@@ -46,7 +46,7 @@ class Rows:
 
 @dataclasses.dataclass
 class Model:
-    """What the reference integrates. Springs are (a, b, s_a, s_b, stiffness, damping, length)."""
+    """What the reference integrates. Springs are (a, b, s_a, s_b, stiffness, damping, length); drags (row, f) push by f along ṡ = row(y) u."""
 
     dim: int
     mass: np.ndarray
@@ -54,6 +54,7 @@ class Model:
     gravity: np.ndarray
     rows: Rows
     springs: list
+    drags: tuple = ()
 
     def __post_init__(self):
         self.n = len(self.mass)
@@ -197,7 +198,8 @@ def forces(model, y, u):
         wrench[a] += np.concatenate([pull, cross(s_a, pull)])
         wrench[b] -= np.concatenate([pull, cross(s_b, pull)])
     kept = (6 * np.arange(model.n)[:, None] + model.columns).ravel()
-    return mass[np.ix_(kept, kept)], wrench[1:, model.columns].ravel()
+    dragged = sum(drag * row(y) for row, drag in model.drags)
+    return mass[np.ix_(kept, kept)], wrench[1:, model.columns].ravel() + dragged
 
 
 def acceleration(model, t, y, u):
