@@ -187,7 +187,9 @@ def test_masses_of_meshes_are_those_of_mujoco(written, tmp_path):
 
 
 def test_a_weld_whose_angular_residual_has_no_weight_is_a_connect(written):
-    text = PAIR.replace("</mujoco>", '<equality><weld name="e" body1="a" body2="b" torquescale="0"/></equality></mujoco>')
+    text = PAIR.replace(
+        "</mujoco>", '<equality><weld name="e" body1="a" body2="b" torquescale="0"/></equality></mujoco>'
+    )
     assert isinstance(jm.load(written(text, "model.xml")).mechanism.elements["e"], jm.spatial.Spherical)
 
 
