@@ -688,7 +688,7 @@ def test_a_deviation_about_half_a_turn_is_the_shorter_way_round():
     rod = jm.planar.Body.rod("rod", 1.0, 1.0)
     pendulum = jm.planar.Mechanism([rod], [jm.planar.Revolute("hinge", "ground", "rod.a")], gravity=(9.81, 0.0))
     system = pendulum.build("absolute")
-    pose = lambda angle: jnp.array([0.5 * np.cos(angle), 0.5 * np.sin(angle), angle])
+    pose = lambda angle: jnp.array([0.0, 0.0, angle])
     readings = named_readings(["hinge"], system, "independent")
     away = deviation(StateReadings(readings, readings), system, jnp.zeros(()), pose(np.pi), jnp.zeros(3))
     found = jax.jit(jax.vmap(lambda q: away(0.0, q, jnp.zeros(3), system.params)))

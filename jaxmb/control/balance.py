@@ -122,11 +122,11 @@ def steps(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]) -
     size = jnp.maximum(size, LEAST_FORCE * jnp.max(size))
     off = jnp.where(size > 0, jnp.abs(force) / unit / jnp.where(size > 0, size, 1), 0)
     # What is balanced but for rounding leads nowhere.
-    left = jnp.where(jnp.max(off) > ROUNDING * jnp.finfo(q.dtype).eps, root @ force, 0)
-    step = factor.solve(jnp.zeros(system.nv, q.dtype), -_deficit(problem, q, left))[0]
+    imbalance = jnp.where(jnp.max(off) > ROUNDING * jnp.finfo(q.dtype).eps, root @ force, 0)
+    step = factor.solve(jnp.zeros(system.nv, q.dtype), -_deficit(problem, q, imbalance))[0]
     # v̇ from rest. Where stiffness vanishes, as of a pendulum upright or a loose body, Newton's step has no length,
     # and this leads on.
-    free = root.T @ left
+    free = root.T @ imbalance
     parts = jnp.where(way > 0, jnp.abs(free) / jnp.where(way > 0, way, 1), 0)
     most = jnp.max(parts)
     return step, jnp.where(most > 0, free / jnp.where(most > 0, most, 1), 0), off
