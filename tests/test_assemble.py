@@ -1,5 +1,6 @@
 """Assembly: onto the constraints, what is held is held, and refusals by name."""
 
+import dataclasses
 import functools
 
 import equinox as eqx
@@ -12,7 +13,7 @@ from systems import TELLING, fourbar, make, pendulum, slow_but, states, top
 import jaxmb as jm
 from jaxmb.kinematics import consistency, correction
 from jaxmb.kinematics.closing import Guess, _missing
-from jaxmb.kinematics.search import SOLVED, _descend
+from jaxmb.kinematics.search import SAMPLES, SOLVED, _descend, _unwound, search_pose
 from jaxmb.kinematics.shortest_move import LinearEquations, shortest_move
 
 
@@ -151,6 +152,82 @@ def test_a_search_follows_a_bent_valley_to_its_end():
     rows = lambda q: jnp.stack([10 * (q[1] - q[0] ** 2), 1 - q[0]])
     end = jax.jit(lambda q: _descend(rows, jnp.add, q, 2))(jnp.array([-1.2, 1.0]))
     assert float(jnp.abs(rows(end)).max()) < SOLVED
+
+
+def descended(rows, jacobian, q):
+    """Where Nielsen's damped steps lead: μ of the diagonal, times max(0.1, 1 − (2 ρ − 1)³) or times 2, 4, 8, …"""
+    damping, growth, slow = 1e-2, 2.0, 0
+    for _ in range(60):
+        r, j = rows(q), jacobian(q)
+        if abs(r).max() < 1e-8 or slow == 4:
+            break
+        normal = j.T @ j
+        move = -np.linalg.solve(normal + damping * np.diag(np.diag(normal)), j.T @ r)
+        before, after, promised = (float(x @ x) for x in (r, rows(q + move), r + j @ move))
+        gain = (before - after) / (before - promised)
+        if gain > 1e-4:
+            slow = slow + 1 if after > (1 - 1e-3) * before else 0
+            q, damping, growth = q + move, max(damping * max(0.1, 1 - (2 * gain - 1) ** 3), 1e-12), 2.0
+        else:
+            damping, growth = damping * growth, 2 * growth
+    return q
+
+
+def test_steps_of_a_search_are_damped_as_nielsen_says():
+    """Along a steeper valley, to its end, until steps gain little, or until there have been as many as may be; the first step is good or not."""
+    rows = lambda q, xp=jnp: xp.stack([100 * (q[1] - q[0] ** 2), 1 - q[0]])
+    ends = (
+        [(1.2, 6.1), (0.3, 6.1)],
+        [(1.6, -17.1), (-0.4, -15.5), (-0.4, -13.2), (60.0, 3600.0)],
+        [(7.8, -7.3), (0.2, 18.3)],
+    )
+    starts = np.array([x for each in ends for x in each])
+    found = jax.jit(jax.vmap(lambda q: _descend(rows, jnp.add, q, 2)))(jnp.asarray(starts))
+    jacobian = lambda q: np.array([[-200 * q[0], 100.0], [-1.0, 0.0]])
+    expected = [descended(lambda q: rows(q, np), jacobian, q) for q in starts]
+    np.testing.assert_allclose(found, expected, rtol=1e-7)
+
+
+def test_residuals_of_a_search_are_relative_to_their_root_mean_square_all_around():
+    """Between x = 1 and x = −1, which contradict each other, in whatever units."""
+    systems = jm.System(1, mass=lambda t, q, p: jnp.eye(1), constraints=[jm.Holonomic("both", two_places)], params=1.0)
+    state = jm.as_state(systems, jnp.array([0.3]), length=1.0)
+    small = dataclasses.replace(state.scale, span=jnp.full(2, 1e-9))
+    found = [search_pose(systems.with_params(k), state.t, state.q, (), small)[0] for k in (1.0, 1e4)]
+    draws = 0.3 + np.random.default_rng(0).uniform(-np.pi, np.pi, SAMPLES)
+    weights = 1 / np.array([np.mean((draws - 1) ** 2), np.mean((draws + 1) ** 2)])
+    np.testing.assert_allclose(found, np.average([1.0, -1.0], weights=weights), rtol=1e-5)
+
+
+def two_places(t, q, p):
+    return jnp.stack([q[0] - 1, p * (q[0] + 1)])
+
+
+@pytest.mark.parametrize(("nv", "count"), [(1, 64), (100, 20), (600, 4)])
+def test_where_no_guess_leads_to_a_pose_the_last_one_is_the_furthest(nv, count, monkeypatch):
+    """Guesses of a coordinate are those of any mechanism that has as many, and begin with what is given, where they end if that is a pose."""
+    monkeypatch.setattr("jaxmb.kinematics.search._descend", lambda rows, displaced, start, nv: start)
+    row = jm.Holonomic("nowhere", lambda t, q, p: q[-1:] ** 2 + 1 + p)
+    system = jm.System(nv, mass=lambda t, q, p: jnp.eye(nv), constraints=[row], params=0.0)
+    scale = jm.system.Scale(*[jnp.ones(1)] * 2, 3 * jnp.ones(nv), jnp.ones(1), jnp.ones(()))
+    found = search_pose(system, jnp.zeros(()), jnp.full(nv, 0.5), (0,) * (nv > 1), scale)
+    rng = np.random.default_rng(0)
+    expected = 0.5 + 3 * np.array([rng.uniform(-np.pi, np.pi, 16 + count)[-1] for _ in range(nv)])
+    expected[: nv > 1] = 0.5
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+    met = system.with_params(-1.25)
+    np.testing.assert_array_equal(search_pose(met, jnp.zeros(()), jnp.full(nv, 0.5), (0,) * (nv > 1), scale), 0.5)
+
+
+def test_a_search_goes_back_by_turns_unless_rows_count_them():
+    """Angles alone, and within half a turn of the guess; not where a gear counts turns."""
+    start, around = jnp.array([4.0, -4.0, 3.0]), 2 * np.pi * jnp.array([3.0, -2.0, 2.0])
+    found, angles = start + around + jnp.array([2.0, -3.0, 0.1]), np.array([True, True, False])
+    back = found.at[:2].add(-around[:2])
+    rows = lambda q: jnp.stack([jnp.sin(q[0] - 6), jnp.sin(q[1] + 7)])
+    np.testing.assert_allclose(_unwound(rows, start, found, angles), back, rtol=1e-14)
+    gear = lambda q: q[:1] + q[1:2] - found[0] - found[1]
+    np.testing.assert_array_equal(_unwound(gear, start, found, angles), found)
 
 
 def test_rounding_of_velocities_is_no_violation():

@@ -316,12 +316,20 @@ def test_rows_of_many_bodies_are_certain_by_remainders_and_by_the_norm_that_make
         loose = [certify_sparse(plain_field(part / norm), factor, 0.0, 1e9) for part in (0.49, 0.51)]
         terms = jm.system.Terms(jnp.eye(2), jnp.zeros(2), jnp.eye(2), *[jnp.ones(2)] * 3)
         few = [certify(field, sparse_pair(left), terms) for left in (0.03, 0.01)]  # near below 0.02, of few rows
+        # At a norm of a thousand of few rows, in either algebra, and of ten thousand of many.
+        apart = lambda norm: float(np.sqrt(2 / (norm**2 - 1)))
+        pairs = [[apart(0.9995 * norm), apart(1.00005 * norm)] for norm in (1e3, 1e4)]
+        bounded = [certify_sparse(field, sparse_pair(left), 0.0) for left in pairs[1]]
+        rows = [terms.jacobian.at[1].set(jnp.array([1.0, left])) for left in pairs[0]]
+        for own in (dataclasses.replace(terms, jacobian=x) for x in rows):
+            factor_of = jm.linalg.ConstrainedFactor(own.mass, own.jacobian, jnp.ones(2), jnp.ones(2, bool), 0.0)
+            bounded.append(certify_dense(field.scale, factor_of, own, 2.5e-7, 1e-4))
         lost = [field.loses_rows(sparse_pair(left)) for left in (0.03, 0.01)]
         lost += [field.loses_rows(light_and_far(part * 2.5e-7, 1.0)[1]) for part in (4.1, 3.9)]
-        return [certify_sparse(field, factor, *x) for x in bounds], single, loose, few, lost
+        return [certify_sparse(field, factor, *x) for x in bounds], single, loose, few, bounded, lost
 
     two = [True, False]
-    assert jax.tree.map(bool, found()) == ([True, False, False], two, two, two, [False, True, False, True])
+    assert jax.tree.map(bool, found()) == ([True, False, False], two, two, two, two * 2, [False, True, False, True])
 
 
 def crossing():
@@ -460,3 +468,19 @@ def test_samples_that_are_not_on_the_constraints_give_no_acceleration():
     found, direct = accelerations()
     np.testing.assert_array_equal(found.vdot, direct)
     assert found.uncertainty >= np.finfo(float).eps / 1e-6
+
+
+def test_beside_a_pose_forces_of_inputs_are_held():
+    """Of rows x and x + y z at z = 1e-3, along which the motion goes: z̈ is all that pushes there, of weights, springs and inputs."""
+    system, scale = crossing()
+    system = jm.System(
+        3, mass=lambda t, q, p: jnp.eye(3), potential=lambda t, q, p: 7 * q[2], force=lambda t, q, v, p: jnp.eye(3)[2] * 3.0,
+        constraints=system.constraints, actuation=lambda t, q, p: jnp.eye(3)[:, 2:],
+    )  # fmt: skip
+
+    @jax.jit
+    def found():
+        state = jm.State(jnp.zeros(()), jnp.array([0.0, 0.0, 1e-3]), jnp.array([0.0, 0.0, 5.0]), scale)
+        return jm.formulation.GaussProjection().acceleration(jm.evaluate(system, state, u=jnp.array([20.0]))).vdot
+
+    np.testing.assert_allclose(found(), [0.0, 0.0, 3 + 20 - 7], atol=1e-8)

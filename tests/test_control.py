@@ -15,6 +15,7 @@ import jaxmb as jm
 from jaxmb.control import Instant
 from jaxmb.simulation.feedback import FeedbackLoop
 from jaxmb.simulation.state_vector import StateVector
+from jaxmb.simulation.vector_field import VectorField
 
 C, P = jm.control, jm.planar
 STEPS = {"dt0": 0.01, "stepsize_controller": dfx.ConstantStepSize(), "max_steps": 256}
@@ -725,6 +726,25 @@ def test_several_trajectories_are_told_by_their_number():
         names=("u0",),
     )
     assert str(found) == "Trajectories, (4, 2), of 7 steps"
+
+
+class CountsRows(C.AbstractController):
+    """Puts out how many rows are in use, and ten times that."""
+
+    uses_plant = True
+
+    def output(self, t, q, v, z, plant):
+        return jnp.sum(plant.in_use) * jnp.array([1.0, 10.0])
+
+
+def test_a_law_that_needs_the_plant_takes_the_rows_that_it_is_given():
+    rod = jm.Holonomic("rod", lambda t, q, p: q @ q - 1)
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[rod], actuation=lambda t, q, p: jnp.eye(2))
+    state, loop = jm.as_state(system, jnp.array([0.6, 0.8]), length=1.0), FeedbackLoop(CountsRows(), None, (), 2)
+    parts = jm.formulation.GaussProjection(), jm.Projection(), loop, state.scale, jnp.array(True), None
+    field, y = VectorField(system, *parts), StateVector.of(state.q, state.v, jnp.zeros(()), jnp.zeros(0))
+    assert field.inputs(state.t, y).tolist() == [1.0, 10.0]
+    assert field.inputs(state.t, y, jnp.array([False])).tolist() == [0.0, 0.0]
 
 
 def test_of_a_controller_without_samples_its_state_and_its_inputs_are_read():

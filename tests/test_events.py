@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import pathlib
 import re
 from types import SimpleNamespace
 
@@ -16,13 +17,14 @@ from scipy.optimize import brentq
 
 import jaxmb as jm
 from jaxmb.runge_kutta import at_parts, begins_and_ceases
-from jaxmb.simulation.guard import SAMPLES_PER_STEP, Bisection, Guard
-from jaxmb.simulation.segments import Events, Run
+from jaxmb.simulation.guard import SAMPLES_PER_STEP, STEPS_PER_RUN, Bisection, Guard
+from jaxmb.simulation.phase import Phase
+from jaxmb.simulation.segments import Events, Run, Segment
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.step_records import Interpolant
 from jaxmb.simulation.vector_field import VectorField
-from jaxmb.topology import AbstractEvent
+from jaxmb.topology import AbstractEvent, Plan
 from jaxmb.topology.context import EventContext
 from jaxmb.topology.reactions import ConstraintReactions
 
@@ -235,8 +237,10 @@ def test_the_state_at_an_event_is_where_its_guard_is_zero():
     system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=push)
     lock = jm.Lock("q0", when=lambda t, q, v, reaction, p: 1000.0 * (q[0] - 0.3))
     steps = dict(stepsize_controller=dfx.ConstantStepSize(), dt0=0.25)
-    solution = jm.simulate(system, jm.assemble(system), [1.0], events=[lock], max_events=1, **steps)
+    solution = jm.simulate(system, jm.assemble(system), [1.0], events=[lock], max_events=2, **steps)
     assert abs(float(solution.q[-1, 0]) - 0.3) < 1e-15
+    unused = jax.tree.map(lambda x: x[1], (solution.events.t, solution.events.happened, solution.events.doubtful))
+    assert int(solution.events.count) == 1 and np.isnan(unused[0]) and not unused[1].any() and not unused[2]
 
 
 def test_bisection_ends_at_the_resolution_of_time():
@@ -262,6 +266,7 @@ def test_bisection_ends_where_it_is_as_exact_as_asked_for():
 
 
 FREE = jm.System(("x",), mass=lambda t, q, p: jnp.eye(1))
+NO_MODE = jm.system.Mode((), jnp.ones(0, bool), jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, bool))
 
 
 def field_of(system):
@@ -272,7 +277,10 @@ def field_of(system):
 
 
 def test_the_guard_of_a_run_is_the_largest_one_or_tells_that_one_has_left_zero():
-    """Not before the time from which on guards are looked at, and only where events wait for that."""
+    """Not before the time from which on guards are looked at, and only where events wait for that. How often they are is told."""
+    page = " ".join((pathlib.Path(__file__).parents[1] / "docs" / "topology.md").read_text().split())
+    assert f"at most 1/{STEPS_PER_RUN} of the run" in page
+    assert f"shorter than 1/{STEPS_PER_RUN * SAMPLES_PER_STEP} of the run" in page
     field, y = field_of(FREE), StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(()))
 
     def value(values, leaving, t=2.0, waits=True):
@@ -322,6 +330,15 @@ class Between(eqx.Module):
         return (t - self.rises) * (self.falls - t)
 
 
+class AlwaysThere(Plan):
+    """A plan of one guard, which is always above zero."""
+
+    guarded, waits = True, (False,)
+
+    def guards_in_run(self, system, mode, state, u, in_use):
+        return jnp.array([7.0]), jnp.array(False)
+
+
 def test_a_step_is_rejected_within_which_a_guard_has_risen_and_fallen(monkeypatch):
     """Not one at whose end it holds, nor one that has failed or cannot be made shorter."""
     field, y, solver = (
@@ -355,7 +372,7 @@ def test_a_step_is_rejected_within_which_a_guard_has_risen_and_fallen(monkeypatc
 def test_an_event_is_located_along_the_motion_with_the_derivative_of_its_time():
     """By a Newton step of the guard, a hundred instants long at most; none where the guard does not rise, nor an event that has only left zero."""
     instant, speed, push = 1e-9, 2.0, 3.0
-    field, mode = field_of(FREE), jm.system.Mode((), jnp.ones(0, bool), jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, bool))
+    field, mode = field_of(FREE), NO_MODE
 
     @functools.partial(jax.jit, static_argnums=4)
     def located(off, at, rising, slope, waits):
@@ -382,9 +399,75 @@ def test_an_event_is_located_along_the_motion_with_the_derivative_of_its_time():
     for slope in (-10.0, 0.0):
         (t, _), derivatives = slopes(jnp.asarray(1e-8), 0.3, jnp.asarray(0.3), slope, False)
         assert t == 4 and derivatives == (0, 0)
+    assert slopes(jnp.asarray(0.0), 0.3, jnp.asarray(0.3), 0.0, True)[0][1][1][1]  # what stays at zero has not left it
     for instants, waits in ((1.0, True), (0.0, True), (-0.5, True), (-2.0, True), (-2.0, False)):
         which = slopes(jnp.asarray(instants * instant * speed), 0.3, jnp.asarray(0.3), 10.0, waits)[0][1][1]
         assert bool(which[1]) == (instants > -1 or not waits)
+
+
+def test_a_motion_is_ended_by_no_guard_before_two_instants_and_saves_times_within_it(monkeypatch):
+    """What is above zero where it begins, and does not act, leaves zero by then."""
+    monkeypatch.setattr("jaxmb.simulation.segments.regular_if_possible", lambda method, field, t, y: field)
+    given = []
+    keep = lambda inputs, method, event, **_: given.extend((inputs, event)) or object.__new__(Phase)
+    monkeypatch.setattr("jaxmb.simulation.segments.integrate", keep)
+    field, y, instant = field_of(FREE), StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(())), 0.25
+    run, ts = (
+        SimpleNamespace(plan=AlwaysThere(FREE, field.formulation, (), jnp.array(instant), jnp.zeros(0)), method=None),
+        jnp.array([1.0, 5.0, 6.0, 8.0, 9.0]),
+    )
+    within = lambda ts: Run._motion(run, field, NO_MODE, jnp.array(5.0), jnp.array(8.0), y, ts) and given[0].ts
+    slopes = jax.jvp(within, (ts,), (jnp.ones(5),))[1]
+    assert slopes.tolist() == [0, 1, 1, 1, 0]  # also of the times at both ends
+    given.clear()
+    within(ts)
+    inputs, event = given
+    above = [float(event.cond_fn(t, y, (field,))) for t in 5 + instant * jnp.array([-1.0, 1.9, 2.0, 2.1, 3.1])]
+    assert above == [0, 0, 0, 7, 7] and event.cond_fn.plan.system is None
+    assert (float(inputs.t0), float(inputs.t1), inputs.ts.tolist()) == (5, 8, [5, 5, 6, 8, 8])
+
+
+def test_a_stretch_ends_where_its_guard_is_located_and_saves_what_it_reaches(monkeypatch):
+    """Else where the motion has ended; one that has failed stays where it began. At the time of an event that after it is saved."""
+    monkeypatch.setattr("jaxmb.simulation.segments.verdict", lambda *_: jm.RESULTS.projection_failed)
+    y = StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(()))
+    ts, like = jnp.array([0.5, 1.0, 2.1, 2.5]), lambda x: y.like(jnp.full((4, 3), x))
+    modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (4, *x.shape)), NO_MODE)
+    begun = Segment(
+        t=jnp.array(1.0), y=y.like(jnp.ones(3)), mode=NO_MODE, due=jnp.array([True]), result=jm.RESULTS.successful,
+        count=jnp.array(1), done=jnp.array(False), saved=like(7.0), modes=modes,
+    )  # fmt: skip
+
+    def found(result, which=True, located=2.25, until=3.0, end=3.0, instant=0.1):
+        asked = []
+        due = lambda *given: asked.append(bool(given[-1])) or (jnp.array([False]), NO_MODE)
+        motion = SimpleNamespace(result=result, t=jnp.array(2.0), y=y.like(jnp.full(3, 2.0)), ys=like(3.0), record=None)
+        run = SimpleNamespace(
+            plan=SimpleNamespace(guarded=True, instant=instant, next_time=lambda *_: jnp.array(until)), due=due,
+            _transition=lambda segment: (segment, "record"), _motion=lambda *_: motion,
+            field=lambda *_: SimpleNamespace(after_sample=lambda t, y, in_use: y, independent=lambda t, y: None),
+            _locate=lambda *_: (jnp.array(located), y.like(jnp.full(3, 9.0)), jnp.array([which])),
+        )  # fmt: skip
+        segment, _ = Run.body(run, begun, ts, jnp.array(end))
+        told = float(segment.t), float(segment.y.packed[0]), bool(segment.due[0]), bool(segment.done), asked[-1]
+        return told, segment.saved.packed[:, 0].tolist(), segment.result == begun.result
+
+    results, nan = dfx.RESULTS, float("nan")
+    for case, told, saved in (
+        ((results.event_occurred,), (2.25, 9.0, True, False, True), [7, 3, 3, nan]),
+        ((results.event_occurred, False), (2.0, 2.0, False, False, True), [7, 3, nan, nan]),
+        ((results.successful,), (3.0, 2.0, False, True, True), [7, 3, 3, 3]),
+        ((results.successful, True, 2.25, 2.5), (2.5, 2.0, False, False, True), [7, 3, 3, 3]),
+        ((results.event_occurred, True, 1.19), (1.19, 9.0, True, False, False), [7, 3, nan, nan]),
+        ((results.event_occurred, True, 1.25), (1.25, 9.0, True, False, True), [7, 3, nan, nan]),
+    ):
+        assert found(*case)[0] == told and bool(found(*case)[2])
+        np.testing.assert_array_equal(found(*case)[1], saved)
+    assert not found(results.event_occurred, True, 1.25, instant=0.125)[0][
+        -1
+    ]  # twice the time within which all is one instant
+    told, _, good = found(results.breakdown)
+    assert told[1:4] == (1.0, False, True) and not good
 
 
 # A kind of event that the library does not know

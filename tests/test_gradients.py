@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import diffrax as dfx
 import equinox as eqx
@@ -15,6 +16,8 @@ from systems import driven_cart, fourbar, pendulum, sleigh, top
 import jaxmb as jm
 from jaxmb.formulation import OFFSETS, WEIGHTS
 from jaxmb.simulation import reverse_step
+from jaxmb.simulation.adjoint import _Derivative
+from jaxmb.simulation.compiled_step import CompiledStepAdjoint
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.phase import Tape
 from jaxmb.simulation.reverse_step import Replay, ReverseStep
@@ -258,9 +261,9 @@ def test_what_a_failed_run_did_not_reach_has_no_derivative(mode):
 
 
 def on_a_rod(**more):
-    """A damped mass on a rod of 1 m, and a state of it."""
+    """A damped mass on a rod of 1 m, which is pushed to and fro, and a state of it."""
     rod = jm.Holonomic("rod", lambda t, q, p: q @ q - 1.0)
-    force = lambda t, q, v, p: jnp.array([0.0, -9.81 * p]) - 0.3 * v
+    force = lambda t, q, v, p: jnp.stack([4.0 * jnp.sin(3.0 * t), -9.81 * p]) - 0.3 * v
     system = jm.System(
         ("x", "y"), mass=lambda t, q, p: p * jnp.eye(2), force=force, params=1.3, constraints=[rod], **more
     )
@@ -492,3 +495,55 @@ def test_second_derivatives():
     h = 1e-5
     columns = [(slope(v + h * e) - slope(v - h * e)) / (2 * h) for e in jnp.eye(2)]
     np.testing.assert_allclose(hessian, np.stack(columns, 1), atol=1e-7)
+
+
+def test_a_compiled_step_is_replayed_where_it_is_as_certain_and_finite_as_when_it_was_made():
+    """Its slopes and its end before the correction, from a first slope and a basis that are not known."""
+    active, y, reverse = with_compiled()
+    rest, like = reverse.rest, StateVector(y, 2, 2)
+
+    def found(near=False, uncertified=False, bad=0.0, bad_slope=0.0):
+        def step(t0, t1, y0, slope, basis, in_use, *arrays):
+            assert not slope.any() and basis.shape == (0,) and (t0, t1) == (1, 2)
+            return y0 + 1 + bad, (y0 + bad_slope)[None], jnp.array(near), jnp.array(uncertified)
+
+        compiled = SimpleNamespace(step=step)
+        return CompiledStepAdjoint.replay(
+            compiled, active, rest, jnp.ones(rest.system.m, bool), jnp.array(1.0), jnp.array(2.0), like
+        )
+
+    raw, slopes, irregular = found()
+    np.testing.assert_array_equal(raw.packed, y + 1)
+    np.testing.assert_array_equal(slopes.packed, y[None])
+    assert not irregular
+    wrong = {"near": True}, {"uncertified": True}, {"bad": jnp.zeros(5).at[2].set(jnp.inf)}, {"bad_slope": jnp.nan}
+    assert all(found(**case)[2] for case in wrong)
+
+
+def test_a_slope_is_not_taken_over_by_compiled_code_where_a_step_may_begin_anew():
+    reverse = SimpleNamespace(rest=SimpleNamespace(begins_anew=True), compiled="code")
+    assert not ReverseStep.reuses(reverse, jnp.array(1))
+
+
+def test_an_increment_within_a_step_is_that_of_its_states():
+    inner = dfx.LocalLinearInterpolation(t0=1.0, t1=3.0, y0=jnp.array([2.0]), y1=jnp.array([6.0]))
+    blended = Blended(t0=1.0, t1=3.0, inner=inner, shift=jnp.array([8.0]))
+    # 2 t, and a quarter of the time in 5/32 of the shift
+    np.testing.assert_allclose(blended.evaluate(1.5), 3 + 8 * 5 / 32, rtol=1e-14)
+    np.testing.assert_allclose(blended.evaluate(1.5, 3.0), 6 + 8 - (3 + 8 * 5 / 32), rtol=1e-14)
+
+
+def test_cotangents_by_checkpoints_are_those_of_what_moves():
+    """With as many checkpoints as there may be steps."""
+    adjoints = []
+
+    def run(residuals, adjoint):
+        adjoints.append(adjoint)
+        return lambda x, y: [x**2 * y, 3 * x], *residuals
+
+    blank = SimpleNamespace(filled=lambda arrays: (None, SimpleNamespace(max_steps=16), None, None))
+    found = _Derivative.by_checkpoints(
+        SimpleNamespace(_run=run, blank=blank, count=2), list(jnp.array([2.0, 5.0])), [jnp.array(7.0), jnp.array(11.0)]
+    )
+    np.testing.assert_allclose(found, [7 * 2 * 2 * 5 + 11 * 3, 7 * 4])
+    assert isinstance(adjoints[0], dfx.RecursiveCheckpointAdjoint) and adjoints[0].checkpoints == 16

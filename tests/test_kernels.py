@@ -4,9 +4,12 @@ import dataclasses
 import functools
 import gc
 import itertools
+import pathlib
+import re
 import subprocess
 import sys
 import weakref
+from types import SimpleNamespace
 
 import bricard_joints
 import diffrax as dfx
@@ -29,9 +32,11 @@ from jaxmb.lanes.interface import Interface, interface, read
 from jaxmb.lanes.jaxpr import body, is_literal, opened
 from jaxmb.lanes.stored import stored
 from jaxmb.runge_kutta import RunProgram, StepProgram
+from jaxmb.simulation import compiled_run
 from jaxmb.simulation.compiled_adjoint import run_adjoint
 from jaxmb.simulation.compiled_step import arrays_of_field, compiled_step, compiled_step_adjoint
 from jaxmb.simulation.drift import Projection
+from jaxmb.simulation.engine import compiles_quickly
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.vector_field import VectorField
@@ -1076,6 +1081,19 @@ def test_what_is_dropped_is_looked_at_in_the_half_where_it_is_known():
     assert (looked_at(first.code), looked_at(rest.code)) == ([(0, 0)], [(1, 0)])
 
 
+@pytest.mark.parametrize(
+    ("fn", "passed"),
+    [(lambda x, p: [p * x**2], 1), (lambda x, p: [jnp.sin(p * jnp.exp(x))], 2), (lambda x, p: [p + x], 0)],
+)
+def test_no_more_is_passed_from_one_half_to_the_other_than_the_rest_cannot_do_again(fn, passed):
+    """Neither parameters, which it reads itself, nor what is one operation from others that are passed."""
+    (first,), rest = VJPProgram(fn, shaped(), shaped(), moving=(0,), at=1).halves((0,))
+    assert len(first.code.outputs) == 1 + passed  # behind the value
+    read = [entry for operand, entry in rest.code.inputs if operand == 3]
+    assert sorted(read) == list(range(1, 1 + passed))
+    assert {operand for operand, _ in rest.code.inputs} <= {1, 2, 3} and 0 not in {k for k, _ in rest.code.inputs}
+
+
 # Steps
 
 
@@ -1386,6 +1404,22 @@ def test_a_system_of_too_much_work_for_single_numbers_is_not_compiled(monkeypatc
     assert "not compiled: 3 velocities and 2 rows are too many" in chosen()
 
 
+def test_limits_that_pages_tell_are_those_of_the_code(monkeypatch):
+    page = " ".join((pathlib.Path(__file__).parents[1] / "docs" / "engines.md").read_text().split())
+    told = r"some ([\d,]+) operations a stage .* no function of a step has more than ([\d,]+)\. With .* ([\d,]+) are allowed"
+    work, *operations = (int(x.replace(",", "")) for x in re.search(told, page).groups())
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1))
+    for amount in (work, work + 1):
+        monkeypatch.setattr("jaxmb.simulation.engine.dense_work", lambda system, amount=amount: amount)
+        assert compiles_quickly(jm.Compiled(), system) is (amount == work)
+    monkeypatch.setattr("jaxmb.simulation.compiled_step._step_program", lambda *given: str(given[2]))
+    parts = jm.formulation.GaussProjection(), Projection(), None, jm.as_state(system, jnp.zeros(1), length=1.0).scale
+    problem = VectorField(system, *parts, jnp.array(True), None)
+    like = StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(()))
+    limits = [compiled_step(problem, dfx.Tsit5(), like, on_demand) for on_demand in (False, True)]
+    assert limits == [str(x) for x in operations]
+
+
 def test_a_large_function_is_compiled_quickly_and_does_the_same(monkeypatch):
     fn = lambda x, y: [jnp.sin(x[:2]) @ y + jnp.sqrt(x @ x), jnp.cumsum(y) / (1 + x[:2] ** 2)]
     x, y = jnp.array([0.3, -1.2, 2.0]), jnp.array([0.5, 0.1])
@@ -1625,6 +1659,62 @@ def test_whole_runs_equal_their_definition(lanes, taped, guarded):
         found, expected = [*found[:-3], *used(*found[-3:])], [*expected[:-3], *used(*expected[-3:-1], ends)]
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-13, atol=1e-13)
+
+
+class Made(eqx.Module):
+    """What a run carries, as far as its tangent asks for it."""
+
+    t0: jax.Array
+    t1: jax.Array
+    y0: jax.Array
+    accepted: jax.Array
+    failed: jax.Array
+
+
+class Told(RunProgram):
+    """A run whose results are known."""
+
+    carry = range(5)
+
+    def __init__(self, **known):
+        self.__dict__.update(known, stage=SimpleNamespace(operands=range(5)))
+
+    def __call__(self, *operands):
+        return self.told
+
+
+@pytest.mark.parametrize(
+    ("guarded", "ended", "failed"), [(False, False, False), (True, True, False), (True, False, True)]
+)
+def test_the_tangent_of_a_run_goes_along_its_accepted_steps(guarded, ended, failed, monkeypatch):
+    """Of the parameters that move. Where a guard ends it that of the end is read between two states; a run that has failed has none."""
+    made = Made(jnp.array(0.7), jnp.array(0.9), jnp.array([3.0]), jnp.array(6), jnp.array(failed))
+    tape = jnp.arange(3.0), jnp.arange(3.0)[:, None], jnp.arange(3.0)
+    results = [*jax.tree.leaves(made), jnp.zeros((2, 1)), *[jnp.array(ended), jnp.ones(1)] * guarded, *tape]
+    operands = [*map(jnp.asarray, (0.0, 0.1, [2.0], 0, False)), jnp.array([0.5, 0.9]), jnp.ones(2, bool), 4.0, 5.0, 6.0]
+    kind, given = object.__new__(compiled_run._RunKind), []
+    kind.__dict__.update(structure=jax.tree.structure(made), nq=1, nv=0)
+
+    def tangent(*operands):
+        given.extend(operands)
+        return 10 * operands[4][:, None], jnp.array([9.0])
+
+    monkeypatch.setattr(compiled_run, "_tangent_program", lambda *_: tangent)
+    for y0_dot in (None, jnp.array([8.0])):
+        given.clear()
+        dots = [None, None, y0_dot, *[None] * 5, 11.0, None]
+        dots = tuple(None if x is None else jnp.asarray(x) for x in dots)
+        found, tangents = compiled_run._by_tape(
+            (tuple(map(jnp.asarray, operands)), dots), Told(guard=guarded or None, told=results), (), kind
+        )
+        assert all(a is b for a, b in zip(found, results, strict=True)) and set(tangents) == {2, 5}
+        times = [0.5, 0.7, 0.7] if guarded else [0.5, 0.9]
+        expected = [*tape, 6 - failed, times, [0.0 if y0_dot is None else 8.0], [True, True], 4.0, 5.0, 11.0]
+        for a, b in zip(given, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+        ends = np.nan if failed else 10 * 0.7 if ended else 9.0
+        np.testing.assert_allclose(tangents[2], [ends])
+        np.testing.assert_allclose(tangents[5][:, 0], [np.nan] * 2 if failed else 10 * np.array(times[:2]))
 
 
 @pytest.mark.slow

@@ -132,6 +132,10 @@ def test_rank_ignores_units_and_order():
         assert int(independent(mass, rows).sum()) == 5
 
 
+def test_no_cut_off_is_below_a_thousand_units_of_rounding():
+    assert la.cutoff(1e-5, np.float32) == 1e3 * 2.0**-23 and la.cutoff(1e-5, np.float64) == 1e-5
+
+
 @pytest.mark.parametrize("gap, rank", [(1e-3, 2), (1e-5, 2), (1e-7, 1), (0.0, 1)])
 def test_rank_tolerance_is_a_distance_relative_to_the_row(gap, rank):
     jacobian = jnp.array([[1.0, 0.0, 0.0], [1.0, gap, 0.0]])
@@ -227,6 +231,18 @@ def test_of_many_rows_some_come_first():
     assert np.asarray(found.chosen)[first].all() and int(found.chosen.sum()) == 30
     among = la.Eliminated.of(jnp.asarray(rows)).eliminate(1e-9, among=jnp.asarray(first))
     np.testing.assert_array_equal(among.chosen, first)
+
+
+@pytest.mark.parametrize("count", [6, 70])
+def test_rows_that_were_decided_before_are_chosen_and_no_others(count):
+    """By a tolerance of zero; one row that vanishes is among them."""
+    rows = np.random.default_rng(2).normal(size=(count, count))
+    rows[2], among = 0, np.arange(count) < 4
+    found = la.Eliminated.of(jnp.asarray(rows)).eliminate(0.0, among=jnp.asarray(among))
+    np.testing.assert_array_equal(found.chosen, among & (np.arange(count) != 2))
+    np.testing.assert_allclose(found.combined @ rows, found.rows, atol=1e-12)
+    off = found.rows[~np.asarray(found.chosen)] @ found.basis.T
+    np.testing.assert_allclose(off, 0, atol=1e-12)
 
 
 def test_only_rows_among_those_given_are_chosen():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxmb as jm
+from jaxmb.formulation import formulation_at
 from jaxmb.linalg.rank import _inertia_beside
 
 P, S = jm.planar, jm.spatial
@@ -296,3 +297,15 @@ def test_the_hinge_of_a_slender_rod_bears_what_newton_and_euler_say(unit):
     torque = np.cross(arm, 2.0 * (4 / 3 * linear - gravity))
     np.testing.assert_allclose(found.torque, torque, rtol=0, atol=1e-12 * np.linalg.norm(torque))
     assert not jm.diagnose(system, state).shared
+
+
+def test_the_formulation_is_one_that_takes_what_has_no_inertia_and_one_that_does_not_is_refused():
+    """Two that move together, of which one has a mass."""
+    both = jm.Holonomic("both", lambda t, q, p: q[0] - q[1])
+    system = jm.System(2, mass=lambda t, q, p: jnp.diag(jnp.array([1.0, 0.0])), constraints=[both])
+    state = jm.as_state(system, jnp.zeros(2), length=1.0)
+    assert isinstance(formulation_at(None, system, state), jm.formulation.KKT)
+    partition = jm.formulation.CoordinatePartition()
+    assert formulation_at(partition, system, state) is partition
+    with pytest.raises(ValueError, match="must be positive definite for `GaussProjection`, but is singular along 'q1'"):
+        formulation_at(jm.formulation.GaussProjection(), system, state)

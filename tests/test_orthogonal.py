@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import diffrax as dfx
 import equinox as eqx
@@ -13,6 +14,7 @@ from slider_crank import slider_crank
 from systems import evaluated, make, slow_but
 
 import jaxmb as jm
+from jaxmb.formulation import orthogonal
 from jaxmb.kinematics import correct
 from jaxmb.system import rows_at
 
@@ -110,6 +112,17 @@ def test_laws_of_the_projector(name, weighted):
         size = np.abs(exact.vdot).max()
         np.testing.assert_allclose(vdot, exact.vdot, atol=1e-10 * size)
         np.testing.assert_allclose(reaction, exact.reaction, atol=1e-10 * max(np.abs(exact.reaction).max(), 1))
+
+
+def test_condition_numbers_are_those_of_the_inertia_that_is_inverted(monkeypatch):
+    def made(inertia, gamma, **_):
+        matrix = {"skew": [2.0, -8.0], "symmetric": [3.0, 1.0]}.get(inertia, [gamma, 6.0])
+        return SimpleNamespace(projected=lambda terms: SimpleNamespace(inertia=jnp.diag(jnp.stack(matrix))))
+
+    monkeypatch.setattr(orthogonal, "OrthogonalProjection", made)
+    terms = jm.system.Terms(jnp.eye(2), jnp.zeros(2), jnp.eye(2), *[jnp.ones(2)] * 3)
+    found = jax.jit(lambda gammas: jm.formulation.inertia_conditioning(terms, gammas))(jnp.array([0.3, 2.0]))
+    np.testing.assert_allclose([found["skew"], found["symmetric"], *found["parameterised"]], [4, 3, 20, 3], rtol=1e-14)
 
 
 def test_decoupling():

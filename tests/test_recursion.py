@@ -15,6 +15,9 @@ import jaxmb as jm
 from jaxmb.lanes import Program, Shaped
 from jaxmb.linalg.root import inverse_root
 from jaxmb.mechanism.recursion import Tree, tree_joints
+from jaxmb.simulation.compiled_step import specialised
+from jaxmb.simulation.state_vector import StateVector
+from jaxmb.simulation.vector_field import VectorField
 from jaxmb.system import evaluate_at
 
 
@@ -192,6 +195,31 @@ def test_an_arm_takes_half_the_operations():
         return Program.of(fn, *shaped).code.count
 
     assert 2 * operations(system.unrolled) < operations(system)
+
+
+def test_a_shorter_way_to_free_accelerations_is_none_to_those_of_rows(monkeypatch):
+    """Compiled code has the system by the fewest operations, or by its layout."""
+    fell = lambda self, t, q, force, params: jnp.full(2, 99.0)
+    rows = [jm.Holonomic("both", lambda t, q, p: q)]
+    for constraints, expected in (((), 99), (rows, 0)):
+        system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=constraints)
+        monkeypatch.setattr(type(system.inertia), "solve", fell)
+        state = jm.as_state(system, jnp.zeros(2), length=1.0)
+        parts = jm.formulation.GaussProjection(), jm.Projection(), None, state.scale, jnp.array(True), None
+        y = StateVector.of(state.q, state.v, jnp.zeros(()))
+        flow = VectorField(system, *parts).evaluate_regular(state.t, y, jnp.ones(system.m, bool))[0]
+        np.testing.assert_allclose(flow.v, expected, atol=1e-12)
+
+
+def test_compiled_code_is_of_the_fewest_operations_or_by_the_layout():
+    system = puma.puma().build().with_constants()
+    state = jm.as_state(system, jnp.zeros(6))
+    parts = jm.formulation.GaussProjection(), jm.Projection(), None, state.scale, jnp.array(True), None
+    field = specialised(VectorField(system, *parts))
+    assert field.smooth and field.system.joints.recursive and not field.sparse
+    layout = jm.linalg.Layout.of(np.ones((6, 6), bool), np.zeros((0, 6), bool))
+    field = specialised(VectorField(system.with_layout(layout), *parts))
+    assert field.sparse and field.system.layout is layout and not field.system.joints.recursive
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """A law that holds in metres holds in millimetres: decisions and motions do not depend on units, or on strangers."""
 
+import dataclasses
 import functools
 
 import equinox as eqx
@@ -14,8 +15,8 @@ from systems import driven_cart, fourbar, lagrangian_fourbar, moving_line, pendu
 from units import STRANGERS, UNITS, in_units, replaced, sizes, with_stranger
 
 import jaxmb as jm
-from jaxmb.simulation.step_size import sizes_of_run
-from jaxmb.system import Values
+from jaxmb.simulation.step_size import default_controller, sizes_of_run
+from jaxmb.system import Values, with_rate
 
 XYA = (True, True, False)
 # System, start, end, and which coordinates and velocities are lengths.
@@ -291,6 +292,37 @@ def test_what_rows_do_not_size_has_the_size_of_how_far_it_gets():
         # The quickest from rest, √(v̇/ℓ), is faster than v/ℓ and than once in the run.
         rates = np.sqrt(2 / reach[2]) * np.array([1, *(unit * np.array(reach))])
         np.testing.assert_allclose([quickest, *by.v], rates, rtol=1e-14)
+
+
+def test_tolerances_suit_the_precision():
+    made = [default_controller(dtype) for dtype in (np.float64, np.float32)]
+    assert [(one.rtol, one.atol) for one in made] == [(1e-8, 1e-10), (1e-4, 1e-6)]
+
+
+def test_the_rate_of_a_run_is_at_least_one_motion_in_its_time():
+    """Of a particle by how far it reaches; where no row tells that, in no time it is that of a metre, and at rest any."""
+    free = jm.System(1, mass=lambda t, q, p: jnp.eye(1))
+
+    @jax.jit
+    @jax.vmap
+    def rate(v, time, reach):
+        state = jm.as_state(free, jnp.zeros(1), v[None])
+        state = dataclasses.replace(state, scale=dataclasses.replace(state.scale, reach=reach[None]))
+        return sizes_of_run(free, state, time, Values.of(free, state))[0].rate
+
+    cases = {(0.0, 4.0, 0.0): 0.25, (0.0, 0.0, 0.0): 1.0, (0.2, 0.0, 0.0): 0.2, (0.2, 4.0, 0.0): 0.25}
+    cases |= {(0.0, 0.5, 0.0): 2.0, (0.2, 0.0, 0.5): 0.4, (0.2, 4.0, 0.5): 0.4, (0.2, 4.0, 2.0): 0.25}
+    found = rate(*map(jnp.array, zip(*cases, strict=True)))
+    np.testing.assert_allclose(found, list(cases.values()), rtol=1e-14)
+
+
+def test_the_rate_of_a_state_is_that_of_all_rows_whichever_act():
+    """Of a point on a rod, which moves by it at Σ |q_k v_k|/Φ; without the rod too."""
+    rod = jm.Holonomic("rod", lambda t, q, p: q @ q - 1)
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[rod])
+    loose = jm.assemble(system, [0.6, 0.8], [-0.8, 0.6], inactive=["rod"])
+    whole = with_rate(system, jm.as_state(system, loose.q, loose.v))
+    np.testing.assert_allclose(loose.scale.rate, whole.scale.rate, rtol=1e-12)
 
 
 def test_saved_times_have_no_part_in_the_sizes_of_a_run():

@@ -178,26 +178,30 @@ def test_rows_that_depend_on_time_are_lost_and_restored():
 
 
 def test_the_vector_field_beside_a_singular_pose_is_interpolated_along_the_motion():
-    """By states on the line as it moves, from one that lies off it. A velocity that is not that of the samples tells of a turn."""
+    """By states on the line as it moves, from one that lies off it. A velocity that is not that of the samples tells of a turn; elsewhere there are none."""
 
     system = rheonomic()
 
     @jax.jit
-    def near(t, part):
+    def near(t, part, ends):
         state = jm.assemble(system, curve(t), velocity(t), t=t)
         parts = jm.formulation.GaussProjection(), jm.Projection(), None, state.scale, jnp.array(True), None
         field, in_use = VectorField(system, *parts), jnp.ones(system.m, bool)
         y = StateVector.of(state.q + jnp.array([1e-7, 0.0]), part * state.v, jnp.zeros(()))
         factor = field.evaluate_regular(t, y, in_use)[2]
         end = Correction.none(y.q, y.v, in_use, factor.basis)
-        interpolated, tau, turns, _ = field.evaluate_near_singular(t, y, in_use, factor, jnp.array(False), end)
+        interpolated, tau, turns, _ = field.evaluate_near_singular(t, y, in_use, factor, ends, end)
         return interpolated.v, tau, turns
 
     t = jnp.array(3e-5)
-    interpolated, tau, turns = near(t, 1.0)
-    np.testing.assert_allclose(interpolated, curve_acceleration(t), rtol=0, atol=1e-5)
-    assert tau > 1e-4
-    assert not turns and near(t, 0.5)[2]
+    for ends in (False, True):
+        interpolated, tau, turns = near(t, 1.0, ends)
+        np.testing.assert_allclose(interpolated, curve_acceleration(t), rtol=0, atol=1e-5)
+        assert tau > 1e-4
+        assert not turns and near(t, 0.5, ends)[2]
+    far = jnp.array(0.3)
+    np.testing.assert_allclose(near(far, 1.0, False)[0], curve_acceleration(far), rtol=0, atol=1e-5)
+    assert near(far, 0.5, False)[1:] == (0, False)
 
 
 @pytest.mark.parametrize(("distance", "least", "most"), [(1e-4, 0.0, 1e-14), (3e-3, 0.0, 1e-14), (1.0, 1e-8, 1e-6)])
@@ -476,7 +480,7 @@ def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
         monkeypatch.setattr(judgement, "distance_missed", lambda *_: (case["jump"], case["miss"], case["unknown"]))
         own = dataclasses.replace(field, consistent=case["consistent"])
         latest = dataclasses.replace(before, highest_rank=jnp.where(case["first"], 0, 2))
-        start = StepStart(own, jnp.ones(()), case["end"], y, latest, no)
+        start = StepStart(own, case["begin"], case["end"], y, latest, no)
         rows = dataclasses.replace(
             sound,
             indeterminate=in_use & case["indeterminate"],
@@ -491,8 +495,8 @@ def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
 
     flags = "jump", "unknown", "first", "indeterminate", "unfit", "contradictory", "undefined", "turns"
     usual = dict.fromkeys(flags, False)
-    usual |= {"consistent": True, "miss": 1.0, "end": 2.0, "off": 0.0}
-    shorter, over = (False, np.inf), (False, 0.0)
+    usual |= {"consistent": True, "miss": 1.0, "begin": 1.0, "end": 2.0, "off": 0.0}
+    shorter, over, eps = (False, np.inf), (False, 0.0), float(np.finfo(float).eps)
     cases = {
         (): (True, 1.0),
         (("off", 1e-3),): shorter,
@@ -503,6 +507,8 @@ def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
             ("miss", 0.0),
         ): shorter,  # of a step along one branch nobody knows by how much it misses another
         (("turns", True), ("end", 1 + 2e-15)): over,
+        (("turns", True), ("begin", -1.0), ("end", -1 + 16 * eps)): over,
+        (("turns", True), ("begin", -1.0), ("end", -1 + 17 * eps)): shorter,
         (("jump", True), ("miss", 1e-9)): over,  # branches that come so close no step is short enough to tell apart
         (("jump", True), ("miss", 1e-9), ("unknown", True)): shorter,
         (("off", 1e-3), ("miss", 0.0)): shorter,
@@ -531,7 +537,7 @@ def test_a_quick_step_is_left_to_the_general_program_where_anything_is_not_certa
     def found(case):
         own = dataclasses.replace(field, consistent=case["consistent"])
         begun = dataclasses.replace(before, certified=case["certified"], inner=(y, case["slope"]))
-        start = StepStart(own, jnp.ones(()), case["end"], y, begun, case["jumped"])
+        start = StepStart(own, case["begin"], case["end"], y, begun, case["jumped"])
         end = Correction.none(y.q, y.v, in_use, 2 * jnp.eye(2))
         end = dataclasses.replace(end, position=case["off"] * field.scale.span)
         slopes = y.like(case["slopes"] * numbers[:, None] * jnp.ones(5))
@@ -540,7 +546,7 @@ def test_a_quick_step_is_left_to_the_general_program_where_anything_is_not_certa
         told = y1.packed[0], error.packed[0], dense["shift"].packed[0], result == dfx.RESULTS.successful
         return irregular, told, (kept.inner[0].packed[0], kept.inner[1], *kept.residual, kept.end[0], kept.basis[0, 0])
 
-    usual = {"consistent": True, "certified": True, "slope": True, "end": 3.0, "jumped": False}
+    usual = {"consistent": True, "certified": True, "slope": True, "begin": 1.0, "end": 3.0, "jumped": False}
     usual |= {"off": 0.0, "slopes": 1.0, "move": 3.0, "irregular": False}
     changes = [
         ("consistent", False),
@@ -552,9 +558,11 @@ def test_a_quick_step_is_left_to_the_general_program_where_anything_is_not_certa
         ("slopes", np.inf),
     ]
     cases = [{}, *({name: value} for name, value in changes), {"off": 1e-3}, {"off": 1e-3, "end": 1 + 2e-15}]
+    shortest = {"begin": -1.0, "end": -1 + 16 * np.finfo(float).eps}
+    cases += [shortest | {"off": 1e-3}, shortest]
     each = [usual | case for case in cases]
     irregular, told, kept = found({name: jnp.asarray([case[name] for case in each]) for name in usual})
-    assert irregular.tolist() == [False, *[True] * 7, False, True]
+    assert irregular.tolist() == [False, *[True] * 7, False, True, True, False]
     error = float(Tableau.of(solver.solver, float).error @ numbers)
     # y was one; the end before the correction 2, and the corrected one 4.
     np.testing.assert_allclose([x[0] for x in told], [4.0, error, 2.0, 1.0], rtol=1e-14)
@@ -631,7 +639,7 @@ def test_a_step_that_has_failed_stays_where_it_began_and_has_no_states_between()
         assert float(kept["shift"].packed[0]) == 3 or (irregular and np.isnan(kept["shift"].packed).all())
     eps = np.finfo(float).eps
     for t in (-8.0, 8.0):
-        for units, possible in ((15.0, False), (18.0, True)):
+        for units, possible in ((15.0, False), (16.0, False), (18.0, True)):
             times = jnp.asarray(t), jnp.asarray(t + units * eps * 8)
             assert bool(judgement.may_be_rejected(good, *times)) == possible
             assert not judgement.may_be_rejected(bad, *times)

@@ -21,6 +21,7 @@ from jaxmb.lanes import NotScalarError, Shaped, sparsity, unavailable
 from jaxmb.linalg import BlockMatrix, ConstrainedFactor, Layout, SparseFactor, SparseRows
 from jaxmb.linalg.constrained import independent_factor
 from jaxmb.linalg.sparse import negative_determinant
+from jaxmb.simulation.solver import _carried_basis
 from jaxmb.simulation.vector_field import VectorField
 from jaxmb.system import layout_of, linear_algebra
 
@@ -94,6 +95,26 @@ def test_neighbourhoods_of_a_chain_are_its_joints(seed):
     assert sorted(map(sorted, (order[layout.order] // 5).tolist())) == [[joint] * 5 for joint in range(6)]
     # Two colours of six velocities; roots of five bodies, and ten rows of a joint and the next by each other, which touch three of these.
     assert layout.seeds.shape == (2 * 6, 30) and layout.work == 5 * 6**3 + 6 * (10**2 * 3 * 6 + 2 * 10**3)
+
+
+def test_without_rows_all_blocks_have_one_colour():
+    layout = Layout.of(np.eye(3, dtype=bool), np.zeros((0, 3), bool))
+    np.testing.assert_array_equal(layout.seeds, np.ones((1, 3)))
+
+
+def test_a_general_step_hands_on_its_rows_by_the_layout_if_a_quick_one_has_use_for_them():
+    """A = diag(1/σ) C Rᵀ."""
+    layout = Layout.of(np.eye(2, dtype=bool), np.array([[1, 0], [1, 1]], bool))
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2))
+    scale = jm.as_state(system, jnp.zeros(2), length=1.0).scale
+    parts = jm.formulation.GaussProjection(), jm.Projection(), None, scale, jnp.array(True), None
+    field = VectorField(system.with_layout(layout), *parts)
+    rows, mass, scale = jnp.array([[3.0, 0.0], [1.0, 5.0]]), jnp.diag(jnp.array([4.0, 25.0])), jnp.array([2.0, 10.0])
+    terms = jm.system.Terms(mass, jnp.zeros(2), rows, *[jnp.zeros(2)] * 2, scale)
+    found = _carried_basis(field, terms, jnp.zeros((2, 2)))
+    np.testing.assert_allclose(found, [[3 / 2 / 2, 0], [1 / 10 / 2, 5 / 10 / 5]], rtol=1e-14)
+    for other, like in ((field, jnp.ones((2, 0))), (field.dense, jnp.ones((2, 2)))):
+        assert _carried_basis(other, terms, like) is like
 
 
 # Factors

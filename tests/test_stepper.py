@@ -16,7 +16,7 @@ from systems import make
 
 import jaxmb as jm
 from jaxmb.foundations import Blank
-from jaxmb.simulation import regular
+from jaxmb.simulation import regular, segments
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
@@ -297,7 +297,11 @@ def test_a_run_is_tried_by_regular_steps_where_it_may_have_no_others(monkeypatch
 
     assert rows(jnp.array([True, False])) == [True, False]
     assert rows() == [False, False]
-    for changes in ({"adjoint": dfx.DirectAdjoint()}, {"progress_meter": dfx.TextProgressMeter()}):
+    for changes in (
+        {"adjoint": dfx.DirectAdjoint()},
+        {"progress_meter": dfx.TextProgressMeter()},
+        {"engine": jm.XLA()},
+    ):
         assert rows(**changes) is None
 
 
@@ -419,3 +423,32 @@ def test_what_cannot_be_assembled_is_drawn_anew(monkeypatch):
     found = np.isfinite(q[:, 0])
     assert found[:20].all() and 0 < found[20:].sum() < 20  # 1 in 51 draws will do there: almost one half of 32
     assert ((q[found, 0] >= 0.5) & (q[found, 0] <= 1)).all() and np.ptp(q[:20, 0]) > 0.3 and (q[found, 1] == 0.3).all()
+
+
+def test_coordinates_with_ranges_are_drawn_within_them_and_held(monkeypatch):
+    stepper = importlib.import_module("jaxmb.simulation.stepper")
+    given, attempt = [], object.__new__(stepper.Attempt)
+    monkeypatch.setattr(stepper, "try_assemble", lambda system, q, v, **more: given.append((q, v, more)) or attempt)
+    system = jm.System(("x", "y", "z"), mass=lambda t, q, p: jnp.eye(3))
+    around, none = jm.as_state(system, jnp.array([1.0, 2.0, 3.0]), jnp.ones(3), length=1.0), jnp.zeros(3)
+    ranges = {"z": jnp.array([10.0, 20.0]), "x": jnp.array([-0.2, -0.1])}
+    for seed in range(4):
+        stepper._start(jax.random.key(seed), system, around, none, ranges)
+        q, v, more = given[-1]
+        assert 10 <= q[2] <= 20 and -0.2 <= q[0] <= -0.1 and q[1] == 2 and more["hold"] == ("z", "x")
+        np.testing.assert_array_equal(v, around.v)
+    assert len({float(q[0]) for q, *_ in given}) == 4
+
+
+def test_the_vector_field_at_a_state_by_plain_operations(monkeypatch):
+    monkeypatch.setattr(segments, "compiled_step_of", lambda *_: None)
+    system = motor(1)
+    state = jm.as_state(system, jnp.array([0.6, -0.8]), jnp.array([0.8, 0.6]), length=1.0)
+    parts = jm.formulation.GaussProjection(), jm.Projection(), None, state.scale, jnp.array(True), None
+    field, y = VectorField(system, *parts), StateVector.of(state.q, state.v, jnp.zeros(()))
+    one = segments.Run.flow(SimpleNamespace(method=None), field, state.t, y, jnp.array([True]))
+    other = ConstrainedSolver(dfx.Midpoint()).func(None, state.t, y, (field, jnp.array([True])))
+    pull = np.array([0.0, -9.81])
+    expected = pull - (pull @ state.q + state.v @ state.v) * state.q
+    for found in (one, other):
+        np.testing.assert_allclose([*found.q, *found.v, found.work], [*state.v, *expected, 0], atol=1e-12)

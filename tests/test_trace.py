@@ -361,6 +361,25 @@ def test_a_step_along_a_curve_is_as_long_as_its_fastest_coordinate_allows():
     np.testing.assert_allclose(found, [0.25 / 0.4, 0.25 / 100, 0.5 / 20 / 2], rtol=1e-14)
 
 
+def test_angles_along_a_curve_are_in_the_turn_closest_to_the_last_values():
+    """However many turns that is; slopes are those along the tangent of unit length in the metric of M."""
+    circle = jm.Holonomic("circle", lambda t, q, p: q @ q - 1)
+    system = jm.System(2, mass=lambda t, q, p: 4 * jnp.eye(2), constraints=[circle])
+    watched = (lambda t, q, p: jnp.arctan2(q[1], q[0])), (lambda t, q, p: q[0])
+    state = jm.as_state(system, jnp.array([0.6, 0.8]), length=1.0)
+    limits, more = jnp.array([-jnp.inf, jnp.inf]), jnp.array(0.25)
+    traced = TracedMechanism(
+        system, jm.formulation.GaussProjection(), state.t, state.scale, watched, (True, False), limits, more
+    )
+    point = jax.jit(lambda last: traced.point(state.q, jnp.array([-8.0, 6.0]), last))
+    angle = np.arctan2(0.8, 0.6)
+    for turns in (0, 1, 3, -4):
+        for off in (-3.0, 3.0):
+            found = point(jnp.array([angle + 2 * np.pi * turns + off, 99.0]))
+            np.testing.assert_allclose(found.values, [angle + 2 * np.pi * turns, 0.6], rtol=1e-14)
+    np.testing.assert_allclose([*found.v, *found.rates, *found.steepest], [-0.4, 0.3, 0.5, -0.4, 0.5, 0.5], rtol=1e-12)
+
+
 class Line(TracedMechanism):
     """A curve along which steps are refused from 2 on, which turns fast up to 0.2, and on which something happens at `what`."""
 

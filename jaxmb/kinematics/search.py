@@ -74,10 +74,15 @@ def search_pose(
 
     q = lax.while_loop(unfinished, attempt, (jnp.array(0), start, jnp.array(False)))[1]
     units = (None,) * system.nq if system.joints is None else system.joints.units[0]
-    turns = jnp.where(np.array([unit == "rad" for unit in units]), jnp.round((q - start) / (2 * jnp.pi)), 0)
+    return _unwound(rows, start, q, np.array([unit == "rad" for unit in units]))
+
+
+def _unwound(rows: Callable[[Array], Array], start: Array, q: Array, turning: np.ndarray) -> Array:
+    """The coordinates with angles in the turn of the guess, where the rows allow it."""
+    turns = jnp.where(turning, jnp.round((q - start) / (2 * jnp.pi)), 0)
     # Steps may have gone round; joints that count turns, such as gears, are asked by their rows whether they may go back.
     unwound = q - 2 * jnp.pi * turns
-    return jnp.where(_size(rows(unwound)) < 2 * SOLVED, unwound, q)
+    return jnp.where(_size(rows(unwound)) < SOLVED, unwound, q)
 
 
 def _size(rows: Array) -> Array:

@@ -204,7 +204,7 @@ def _at_sign_change(
         return n + 1, narrower, now, slope, largest, converging, converged
 
     start = _Trial(x=zero, shift=none, ahead=zero, rate=zero, length=zero, off_manifold=zero, miss=zero, across=none)
-    carry = (jnp.array(0), _SignBracket(zero, zero + 1, zero, zero, no), start, zero - 1, zero, no, no)
+    carry = (jnp.array(0), _SignBracket(zero, zero, zero, zero, no), start, zero, zero, no, no)
     # Bounded: in a batch the slowest row would hold up all others.
     search = lax.while_loop(lambda carry: (carry[0] < TRIALS) & ~carry[-1], trial, carry)
     bracket, last, largest, converged = search[1], search[2], search[4], search[-1]

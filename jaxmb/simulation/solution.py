@@ -129,7 +129,7 @@ class Solution(TextInNotebooks, eqx.Module):
         Raises:
             ValueError: if the run was made without `dense=True`.
         """
-        if self.dense is None or self.field is None:
+        if self.field is None:
             raise ValueError("`Solution.evaluate` needs a run made with `dense=True`.")
         return _over_times(self.field, self.dense, jnp.asarray(t, self.ts.dtype))
 

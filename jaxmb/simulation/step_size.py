@@ -90,7 +90,7 @@ def sizes_of_run(system: System, state: State, until: Scalar, values: Values) ->
     own = jnp.maximum(jnp.abs(v) / reach, jnp.sqrt(jnp.abs(vdot) / reach))
     rate = jnp.maximum(state.scale.rate, jnp.max(jnp.where(jnp.isfinite(own), own, 0)))
     # A system at rest without forces has no rate of its own.
-    rate = jnp.maximum(rate, jnp.where(time > 0, 1 / jnp.where(time > 0, time, 1), 0))
+    rate = jnp.maximum(rate, 1 / jnp.where(time > 0, time, jnp.inf))
     rate = jnp.where(rate > 0, rate, 1)  # at rest, and for no time: any step will do
     across = reach if system.rate is None else jnp.abs(rate_matrix(system.rate, q, system.nv)) @ reach
     energy = 0.5 * jnp.sum(jnp.diagonal(mass) * (reach * rate) ** 2)

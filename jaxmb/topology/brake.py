@@ -30,7 +30,8 @@ class Brake(AbstractEvent):
 
     Sliding it exerts −`sliding` sign(ṡ) along s. Where ṡ reaches zero it holds s as long as the force that this takes does
     not exceed `holding`, which is checked at that instant too; when it does, the brake slides again, in the direction of the load. Where
-    constraints or locks determine s, as a driver does, there is nothing to hold: the force changes its sign with ṡ.
+    constraints or locks determine s, as a driver does, there is nothing to hold: the force changes its sign with ṡ. No
+    impulse is borne unless `holding` is infinite: after an impact elsewhere the brake slides against the motion that is left.
 
     Args:
         what: what it acts on, as of `Lock`.
@@ -106,15 +107,20 @@ class Brake(AbstractEvent):
         # certain and is the direction from here on.
         forward = jnp.where(context.mode.drag[r] == 0, context.rates[r], context.mode.drag[r]) > 0
         slides = change.release(rows).slide(rows, jnp.where(forward, -self.sliding, self.sliding))
-        return slides.where(holds & context.determined(self.acts_on, change.mode.active), change)
+        change = slides.where(holds & context.determined(self.acts_on, change.mode.active), change)
+        return change.limit(rows & jnp.isfinite(self.limit))
 
-    def resolve(self, change: Change, after: EventContext) -> Change:
-        """Slides in the direction of its load if it has come to rest and cannot hold that load."""
+    def resolve(self, change: Change, before: EventContext, after: EventContext) -> Change:
+        """Slides against a motion that an impact has changed; and in the direction of its load if it has come to rest and cannot hold that load."""
+        rows, r = after.rows(self.acts_on), after.number(self.name)
+        acts, rate = (change.mode.drag[r] != 0) | jnp.any(rows & change.mode.active), after.rates[r]
+        struck = acts & (jnp.minimum(jnp.abs(rate), jnp.abs(rate - before.rates[r])) > after.creep[r])
+        slides = change.release(rows).slide(rows, -jnp.sign(rate) * self.sliding)
         # Decided after the jump and not in `apply`: what holding takes is the reaction for the velocities and rows that all events of the
         # instant leave. A load shared among dependent rows is that of least norm, one of many, hence the doubt.
-        slips = jnp.any(change.stuck & after.rows(self.acts_on)) & (self._excess(after) > 0)
+        slips = jnp.any(change.stuck & rows) & (self._excess(after) > 0)
         loose = self._loosen(change, after).doubt(after.arbitrary(self.acts_on))
-        return loose.where(slips, change)
+        return slides.where(struck, loose.where(slips, change))
 
     def checks(self) -> tuple[Check, ...]:
         """That it brakes, and holds what it brakes."""

@@ -21,6 +21,7 @@ class Change(eqx.Module):
         restitution: e of each row.
         assembled: rows to which positions are to be moved.
         stuck: rows of locks that have come to rest and hold from then on, unless `resolve` of an event releases them.
+        yielding: rows that bear no impulse, as their forces are limited.
         impulse: U (nv,) from outside, in N s or N m s.
         consistent: whether momentum is conserved.
         doubtful: whether an event was decided by a reaction that a rigid model does not determine.
@@ -31,6 +32,7 @@ class Change(eqx.Module):
     restitution: Float[Array, " m"]
     assembled: Bool[Array, " m"]
     stuck: Bool[Array, " m"]
+    yielding: Bool[Array, " m"]
     impulse: Float[Array, " nv"]
     consistent: Bool[Array, ""]
     doubtful: Bool[Array, ""]
@@ -46,6 +48,7 @@ class Change(eqx.Module):
             restitution=jnp.zeros_like(state.scale.row),
             assembled=no,
             stuck=no,
+            yielding=no,
             impulse=jnp.zeros_like(state.v),
             consistent=true,
             doubtful=false,
@@ -55,6 +58,11 @@ class Change(eqx.Module):
     def acting(self) -> Mode:
         """The mode at that instant, with the rows that are hit."""
         return dataclasses.replace(self.mode, active=self.mode.active | self.hit)
+
+    @property
+    def impulsive(self) -> Mode:
+        """That mode without the rows that bear no impulse."""
+        return dataclasses.replace(self.mode, active=self.acting.active & ~self.yielding)
 
     def activate(self, rows: Bool[Array, " m"]) -> "Change":
         """Rows begin to act."""
@@ -80,6 +88,10 @@ class Change(eqx.Module):
     def rest(self, rows: Bool[Array, " m"]) -> "Change":
         """Locks have come to rest."""
         return dataclasses.replace(self, stuck=self.stuck | rows)
+
+    def limit(self, rows: Bool[Array, " m"]) -> "Change":
+        """Rows bear no impulse."""
+        return dataclasses.replace(self, yielding=self.yielding | rows)
 
     def bounce(self, rows: Bool[Array, " m"], restitution: Float[Array, ""]) -> "Change":
         """Rows are hit: their velocity residual is reversed, times e."""

@@ -117,8 +117,8 @@ class AbstractEvent(TextInNotebooks, eqx.Module):
         """The change after all events of the instant have been applied, before velocities are computed: whether rows can act beside others."""
         return change
 
-    def resolve(self, change: Change, after: EventContext) -> Change:
-        """The change after velocities have been computed: whether rows that have come to rest can hold.
+    def resolve(self, change: Change, before: EventContext, after: EventContext) -> Change:
+        """The change after velocities have been computed: whether rows that have come to rest can hold, and which way others slide.
 
         What `after` holds has no derivatives, as it serves decisions.
         """

@@ -190,7 +190,7 @@ class Plan(eqx.Module):
         context = self.context(mode, State(t, q, v, scale), u)
         change = self.change(context, due)
         q, off = self.assembled_positions(change, context)
-        acting, state = change.acting, State(t, q, v, scale)
+        acting, state = change.impulsive, State(t, q, v, scale)
         terms = impulse_terms(self.system.in_mode(acting), state, change.impulse, change.restitution, change.consistent)
         solution = self.formulation.acceleration(terms)
         after = v + solution.vdot
@@ -198,9 +198,9 @@ class Plan(eqx.Module):
         # For decisions only: what holds, or slips, has no derivative.
         plan, next_mode, next_state, inputs = lax.stop_gradient((self, change.mode, State(t, q, after, scale), u))
         there = plan.context(next_mode, next_state, inputs)
-        # What slips has acted at the instant: the mode differs from here on, velocities do not.
+        # The mode differs from here on, velocities do not.
         for event in self.events:
-            change = event.resolve(change, there)
+            change = event.resolve(change, context, there)
         return Jump(
             mode=change.mode,
             q=q,
@@ -236,7 +236,7 @@ class Plan(eqx.Module):
             change = new.where(due[i], change)
         for event in self.events:
             change = event.reconcile(change, context)
-        # Held at once, so that their rows take part in the jump and have a reaction when `resolve` asks for it.
+        # Held at once, so that their rows have a reaction when `resolve` asks for it.
         change = change.hold(change.stuck, context.values)
         # An event that has happened is disarmed, one that repeats until its guard has left zero. A rebound turns its guard round at once:
         # disarming it would miss the next contact.
