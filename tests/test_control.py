@@ -559,6 +559,10 @@ def test_a_sum_is_one_law_with_the_states_of_all():
     [
         (lambda: C.Sum(C.PD("a", 1.0, 1.0), Held(jnp.zeros(1))), ValueError, r"must act at the same joints, but act at \('a',\), the system's inputs"),
         (lambda: C.Sum(3.0), TypeError, r"`controllers` must be a controller or a function .*, but is 3.0"),
+        (lambda: C.Sum(), ValueError, "`controllers` must hold one controller at least, but holds none"),
+        (lambda: C.PD("a", 1.0, 1.0, lambda t: jnp.zeros(2)), ValueError, r"`target` must return an array of shape \(1,\) or \(\), but"),
+        (lambda: C.Saturated(C.PD("hinge", 1.0, 1.0), [1.0, 2.0]).init(hinged()), ValueError, r"`upper` of Saturated must be a number or have shape \(1,\)"),
+        (lambda: C.RateLimited(C.PD("hinge", 1.0, 1.0), [1.0, 2.0]).init(hinged()), ValueError, r"`limit` of RateLimited must be a number or have shape \(1,\)"),
         (lambda: C.Sum(C.PID), TypeError, r"`controllers` must be a controller or a function .*, but is the class PID"),
         (lambda: C.PD(["a", "a"], 1.0, 1.0), ValueError, "`joints` must hold different names, but repeats 'a'"),
         (lambda: hinged().acting_at(["hinge", "hinge"]), ValueError, "`joints` must hold different names, but repeats 'hinge'"),

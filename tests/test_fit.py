@@ -23,7 +23,7 @@ from jaxmb.fit.parameter import Unknowns
 from jaxmb.fit.points import starting_points
 from jaxmb.fit.prepare import prepare
 from jaxmb.fit.problem import Problem
-from jaxmb.fit.reading import CoordinateSignal, JointSignal, PositionSignal, reading
+from jaxmb.fit.reading import CoordinateSignal, JointSignal, PositionSignal, reading, wraps
 from jaxmb.fit.report import failures
 from jaxmb.fit.start import independent
 from jaxmb.fit.target import Setup, locate
@@ -648,6 +648,26 @@ def test_a_start_that_fails_names_the_experiment():
 def geared(name):
     """An oscillator whose velocity has a name of its own and is half the rate of its coordinate."""
     return jm.System(("x",), velocities=(name,), mass=lambda t, q, p: jnp.eye(1), rate=lambda q, v, p: 2.0 * v)
+
+
+def test_angles_whose_turns_nobody_counts_are_those_of_joints_outside_the_tree():
+    bodies, encoder = arm().build("absolute"), jm.output.Encoder("shoulder", 1e-3)
+    assert wraps(reading("shoulder", bodies, "signal"), bodies) and wraps(encoder, bodies)
+    assert not wraps(reading("shoulder'", bodies, "signal"), bodies) and not wraps(encoder, arm().build())
+
+
+@pytest.mark.slow
+def test_a_record_may_go_beyond_half_a_turn():
+    """Of a hinge outside the tree, whose angle lies between −π and π, turns are those of the record; a bias finds its own."""
+    rod = jm.planar.Body.rod("rod", 1.0, 1.0)
+    pendulum = jm.planar.Mechanism([rod], [jm.planar.Revolute("hinge", "ground", "rod.a")], gravity=(-2.0, 0.0))
+    system, ts, angle = pendulum.build("absolute"), jnp.linspace(0.0, 1.0, 11), np.pi + 0.1
+    start = jm.as_state(system, [0.0, 0.0, angle])
+    counted = jm.simulate(system, start, ts).q[:, 2]
+    for bias in (False, True):
+        record = fit.Experiment(ts, start, fit.Signal("hinge", counted, sigma=0.01, bias=bias))
+        found = fit.identify(system, [Parameter("gravity", jnp.array([-1.4, 0.1]))], record)
+        np.testing.assert_allclose(found.estimates["gravity"], (-2.0, 0.0), atol=1e-6)
 
 
 def test_signals_are_read_by_names_of_coordinates_velocities_joints_and_points():

@@ -653,7 +653,46 @@ def test_what_is_held_must_be_a_coordinate():
             jm.equilibrium(springs(), start, hold=[name])
 
 
+def test_a_pose_that_inputs_hold_stays_where_it_is():
+    """Forces and stiffness are rounding there, and say nothing of where the pose goes."""
+    coupled = jm.System(
+        ("x", "y"),
+        mass=lambda t, q, p: jnp.array([[2.0, 0.3], [0.3, 1.0]]) + 0.1 * jnp.sin(q[1]) * jnp.eye(2),
+        potential=lambda t, q, p: 9.81 * q[1] + 3 * q[0] ** 2 + jnp.cos(q[1]),
+        actuation=lambda t, q, p: jnp.array([[1.0, jnp.sin(q[1])], [0.2, jnp.cos(q[0])]]),
+    )
+    start = jnp.array([0.6, -0.7])
+    agree(jm.equilibrium(coupled, start, solve_inputs=True).state.q, start, 0.0)
+
+
+@pytest.mark.slow
+def test_a_pose_that_inputs_hold_has_no_derivative_by_the_load():
+    coupled = jm.System(
+        ("x", "y", "z"),
+        mass=lambda t, q, p: jnp.diag(jnp.array([2.0, 1.0, 3.0])) + 0.3 * jnp.sin(q[1]) * (1 - jnp.eye(3)),
+        potential=lambda t, q, p: p * (9.81 * q[1] + 3 * q[0] ** 2 + jnp.cos(q[2])),
+        constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1.0)],
+        actuation=lambda t, q, p: jnp.stack([jnp.array([1.0, 0.0, 0.2]), jnp.stack([0.0, 1.0, q[0]])], 1),
+        params=1.0,
+    )
+    start = jnp.array([0.6, -0.7, np.sqrt(0.15)])
+    pose = lambda load: jm.equilibrium(coupled.with_params(load), start, solve_inputs=True).state.q
+    agree(jax.jacfwd(pose)(1.0), jnp.zeros(3), 1e-12)
+
+
 # Regulators
+
+
+def test_a_deviation_about_half_a_turn_is_the_shorter_way_round():
+    """Of a hinge outside the tree, whose angle lies between −π and π."""
+    rod = jm.planar.Body.rod("rod", 1.0, 1.0)
+    pendulum = jm.planar.Mechanism([rod], [jm.planar.Revolute("hinge", "ground", "rod.a")], gravity=(9.81, 0.0))
+    system = pendulum.build("absolute")
+    pose = lambda angle: jnp.array([0.0, 0.0, angle])
+    readings = named_readings(["hinge"], system, "independent")
+    away = deviation(StateReadings(readings, readings), system, jnp.zeros(()), pose(np.pi), jnp.zeros(3))
+    found = jax.jit(jax.vmap(lambda q: away(0.0, q, jnp.zeros(3), system.params)))
+    agree(found(jnp.stack([pose(np.pi - 0.1), pose(np.pi + 0.1)])), [[-0.1, 0.0], [0.1, 0.0]], 1e-12)
 
 
 def test_double_integrator():

@@ -91,6 +91,11 @@ def test_the_page_names_what_the_record_has(written):
         ),
         (
             'type="continuous">',
+            'type="continuous"><limit effort="10"/>',
+            "listed        <joint name='pivot'>: its limit of effort is not part of a mechanism",
+        ),
+        (
+            'type="continuous">',
             'type="continuous"><dynamics friction="0.3"/>',
             "approximated  joint 'pivot': dry friction is −f tanh(v/v₀) with v₀ = 0.01 m/s or rad/s",
         ),

@@ -60,9 +60,16 @@ ARM = """<mujoco><option gravity="0.1 0.2 -9.7"/><worldbody><body name="arm" pos
 <joint name="reach" type="slide" axis="1 0 1" ref=".1" armature=".7" stiffness="40" springref=".3"/><geom type="capsule" fromto="0 0 0 .2 0 0" size=".03"/>
 <body pos=".2 0 0"><joint name="twist" axis="1 0 1" pos="0 .1 0" damping=".2"/><geom type="box" size=".1 .05 .02"/></body></body></worldbody></mujoco>"""
 
+# A mesh by its vertices, a field of heights, elements without names beside some that are called as those would be.
+UNNAMED = """<mujoco><asset><mesh name="m" vertex="0 0 0 .2 0 0 0 .3 0 0 0 .4"/><hfield name="h" nrow="3" ncol="3" size="1 1 1 1"/></asset>
+<worldbody><geom type="hfield" hfield="h"/><body><joint axis="0 1 0"/><joint axis="1 0 0"/><geom type="mesh" mesh="m"/>
+<body name="body1_joint0_"><joint name="joint0"/><geom size=".1" pos=".2 0 0"/></body></body></worldbody></mujoco>"""
+
 
 @pytest.mark.parametrize(
-    "text", [ARM, pytest.param(MODEL.format(ties=""), marks=pytest.mark.slow)], ids=["arm", "whole"]
+    "text",
+    [ARM, UNNAMED, pytest.param(MODEL.format(ties=""), marks=pytest.mark.slow)],
+    ids=["arm", "without names", "whole"],
 )
 def test_mass_and_forces_are_those_of_mujoco(written, text):
     """Gravity, springs, dampers, armature."""
@@ -179,6 +186,13 @@ def test_masses_of_meshes_are_those_of_mujoco(written, tmp_path):
     np.testing.assert_allclose(body.com, (0.1, 0.15, 0.05), atol=1e-6)
 
 
+def test_a_weld_whose_angular_residual_has_no_weight_is_a_connect(written):
+    text = PAIR.replace(
+        "</mujoco>", '<equality><weld name="e" body1="a" body2="b" torquescale="0"/></equality></mujoco>'
+    )
+    assert isinstance(jm.load(written(text, "model.xml")).mechanism.elements["e"], jm.spatial.Spherical)
+
+
 def test_files_that_are_included_stand_in_their_places(written):
     written("<mujocoinclude><body name='a'><joint name='j'/><geom size='.1'/></body></mujocoinclude>", "part.xml")
     model = jm.load(written("<mujoco><worldbody><include file='part.xml'/></worldbody></mujoco>", "model.xml"))
@@ -191,11 +205,11 @@ def test_bodies_are_left_out_with_what_refers_to_them(written):
     assert "train" not in record.mechanism.elements and "as was asked for" in str(record)
 
 
-UNUSUAL = """<mujoco><option density="1"><flag spring="disable"/></option><worldbody>
+UNUSUAL = """<mujoco><option density="1"><flag frictionloss="disable"/></option><worldbody><body name="hand" mocap="true"/>
 <body name="a" gravcomp=".5"><joint name="root" type="free" damping="1"/><geom size=".1"/><site name="s"/>
 <body name="b"><joint name="ball" type="ball" stiffness="2" range="0 30"/><geom size=".1"/><site name="t" pos="0 0 .2"/>
 <body name="c"><joint name="j" frictionloss=".2"/><geom size=".1"/>
-<body name="d"><joint name="k"/><geom size=".1"/></body></body></body></body></worldbody>
+<body name="d"><joint name="k" actuatorfrcrange="-1 1"/><geom size=".1"/></body></body></body></body></worldbody>
 <tendon><spatial name="cord" range="0 1" frictionloss="1"><site site="s"/><site site="t"/></spatial>
 <spatial name="loose" stiffness="2" springlength="0 1"><site site="s"/><site site="t"/></spatial>
 <fixed name="sum" stiffness="3"><joint joint="j" coef="1"/><joint joint="k" coef="2"/></fixed></tendon>
@@ -211,12 +225,14 @@ def test_what_has_no_element_is_told(written):
     told = str(model)
     for line in (
         "left out      `density` of <option>: there is no fluid",
-        "left out      <flag>: springs, dampers and actuators act though the file disables some",
+        "left out      <flag>: springs, dampers, friction and actuators act though the file disables some",
         "left out      gravcomp of body 'a': gravity acts on all bodies alike",
         "left out      joint 'root': friction and armature of a free joint have no element",
         "left out      joint 'ball': springs of ball and free joints have no element",
         "left out      tendon 'cord': friction of tendons has no element",
         "left out      tendon 'loose', tendon 'sum': springs of tendons act between two sites only",
+        "left out      mocap of body 'hand': it stands still where the file draws it",
+        "listed        joint 'k': limits of its actuators are not part of a mechanism",
         "listed        joint 'ball': limits of ball joints are not part of a mechanism",
         "listed        tendon 'cord': limits of tendons are not part of a mechanism",
         "listed        actuator 'm': its limits are not part of a mechanism",
@@ -233,6 +249,12 @@ def test_what_has_no_element_is_told(written):
             '"j"',
             '"j" stiffness="2 3 1"',
             "joint 'j': springs and dampers are linear: `stiffnesspoly`",
+        ),
+        (
+            "tendon_stiffnesspoly",
+            'stiffness="2" springlength',
+            'stiffness="2 3" springlength',
+            "tendon 'loose': springs and dampers are linear: `stiffnesspoly`",
         ),
         ("tendon_armature", 'range="0 1"', 'armature="2"', "tendon 'cord': armature of tendons has no element"),
         ("actuator_armature", 'ctrlrange="0 1"', 'armature="1"', "actuator 'm': its armature is not read"),

@@ -29,6 +29,8 @@ Scalar = Float[Array, ""]
 SOFTEST = 1e-10
 # Forces on a coordinate are not asked to vanish more exactly than to this part of the largest ones, times the tolerance.
 LEAST_FORCE = 1e-3
+# Forces and stiffness count beyond so many units of rounding of what acts.
+ROUNDING = 64
 
 
 class Balance(eqx.Module):
@@ -70,6 +72,12 @@ class Balance(eqx.Module):
         sizes = jnp.where(sizes > 0, sizes, 1)
         return metric, jnp.concatenate([terms.jacobian, pushes]), jnp.concatenate([terms.scale, sizes])
 
+    def ways(self, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
+        """Sizes of coordinates: the value or the way so far, and what moves a row of constraints by its span."""
+        system = self.system
+        way = jnp.maximum(extent(system, q), jnp.abs(displacement(system, q, q - self.start)))
+        return jnp.maximum(way, self.scale.reach) if system.m else way
+
 
 def independent(problem: Balance, q: Float[Array, " nq"]) -> Bool[Array, " r"]:
     """Which rows of the constraints, then of the inputs, are independent; without derivatives."""
@@ -108,19 +116,17 @@ def steps(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]) -
     """
     system = problem.system
     factor, (root, force, acting), slopes = stiffness(problem, q, in_use)
-    step = factor.solve(jnp.zeros(system.nv, q.dtype), -_deficit(problem, q, root @ force))[0]
-    # A coordinate's own size: its value or its way so far, and what moves a row of constraints by its span.
-    way = jnp.maximum(extent(system, q), jnp.abs(displacement(system, q, q - problem.start)))
-    if system.m:
-        way = jnp.maximum(way, problem.scale.reach)
-    unit = jnp.sqrt(jnp.diagonal(factor.metric))  # forces divided by it may be compared
+    way, unit = problem.ways(q), jnp.sqrt(jnp.diagonal(factor.metric))  # forces divided by `unit` may be compared
     size = (jnp.abs(slopes) @ way + acting) / unit
     # A coordinate on which nothing acts is compared with what acts elsewhere, or any rounding there were an imbalance.
     size = jnp.maximum(size, LEAST_FORCE * jnp.max(size))
     off = jnp.where(size > 0, jnp.abs(force) / unit / jnp.where(size > 0, size, 1), 0)
+    # What is balanced but for rounding leads nowhere.
+    imbalance = jnp.where(jnp.max(off) > ROUNDING * jnp.finfo(q.dtype).eps, root @ force, 0)
+    step = factor.solve(jnp.zeros(system.nv, q.dtype), -_deficit(problem, q, imbalance))[0]
     # v̇ from rest. Where stiffness vanishes, as of a pendulum upright or a loose body, Newton's step has no length,
     # and this leads on.
-    free = root.T @ (root @ force)
+    free = root.T @ imbalance
     parts = jnp.where(way > 0, jnp.abs(free) / jnp.where(way > 0, way, 1), 0)
     most = jnp.max(parts)
     return step, jnp.where(most > 0, free / jnp.where(most > 0, most, 1), 0), off
@@ -160,16 +166,20 @@ def stiffness(
     count = system.m + fixed.size
     lengths = lax.stop_gradient(row_norms(metric, rows))
     # Stiffness in one unit, that of the stiffest direction: each row by itself would make rounding of a soft one
-    # count.
-    stiffest = jnp.broadcast_to(jnp.max(lengths[count:], initial=0), (system.nv,))
-    sizes = jnp.concatenate([problem.scale.row, lengths[system.m : count], stiffest])
+    # count. Where inputs hold any pose all of it is rounding, of the forces that act over the ways of coordinates.
+    softest, unit = cutoff(SOFTEST, q.dtype), jnp.sqrt(jnp.diagonal(metric))
+    lever = jnp.max(unit * problem.ways(q))
+    natural = jnp.max(values[2] / unit) / jnp.where(lever > 0, lever, jnp.inf)
+    least = ROUNDING * jnp.finfo(q.dtype).eps / softest * natural
+    stiffest = jnp.broadcast_to(jnp.maximum(jnp.max(lengths[count:], initial=0), least), (system.nv,))
+    sizes = lax.stop_gradient(jnp.concatenate([problem.scale.row, lengths[system.m : count], stiffest]))
     sizes = jnp.where(sizes > 0, sizes, 1)
     scaled = lax.stop_gradient(rows / sizes[:, None]) @ inverse_root(metric).T
     # Constraints first, to the cut-off of ranks; then stiffness, to its own.
     chosen = Eliminated.of(scaled).eliminate(
         cutoff(RANK_TOL, q.dtype), None, jnp.asarray(np.arange(rows.shape[0]) < count)
     )
-    factor = ConstrainedFactor(metric, rows, sizes, chosen.eliminate(cutoff(SOFTEST, q.dtype)).chosen, 0.0)
+    factor = ConstrainedFactor(metric, rows, sizes, chosen.eliminate(softest).chosen, 0.0)
     return factor, values, slopes
 
 

@@ -190,13 +190,15 @@ class Sum(AbstractController):
         *controllers: controllers, or functions u(t, q, v, params).
 
     Raises:
-        ValueError: if they act at different joints.
+        ValueError: if there are none, or they act at different joints.
     """
 
     controllers: tuple[AbstractController, ...]
 
     def __init__(self, *controllers: object):
         self.controllers = tuple(as_controller(c, "controllers") for c in controllers)
+        if not controllers:
+            raise ValueError("Argument `controllers` must hold one controller at least, but holds none.")
         if len({c.acts_at for c in self.controllers}) > 1:
             joints = ", ".join(str(c.acts_at or "the system's inputs") for c in self.controllers)
             raise ValueError(f"Argument `controllers` must act at the same joints, but act at {joints}.")

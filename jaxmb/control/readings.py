@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..foundations import expect_different, listing
 from ..linalg import solve_spd
-from ..system import System, rate_matrix
+from ..system import System, rate_matrix, wrap_angle
 
 Scalar = Float[Array, ""]
 Rate = Callable[[Array, Array], Array]  # q̇ = N(q) v of (q, v)
@@ -40,10 +40,11 @@ class VelocityReading(AbstractReading):
 
 
 class JointReading(AbstractReading):
-    """A joint coordinate s(t, q, params)."""
+    """A joint coordinate s(t, q, params), an angle between −π and π where it `wraps`."""
 
     name: str = eqx.field(static=True)
     fn: Callable[[Scalar, Array, PyTree], Array]
+    wraps: bool = eqx.field(static=True)
 
     def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], qdot: Rate, params: PyTree) -> Scalar:
         """ṡ by one derivative."""
@@ -113,7 +114,8 @@ def bracket(system: System, q: Array, v: Array, displacement_rate: Array) -> Flo
 class Deviation(eqx.Module):
     """How far, and how fast, a motion is from a state in the independent coordinates: x(t, q, v, params).
 
-    Positions are differences of joint coordinates, and N⁺(q₀)(q − q₀) along velocities. Full turns of angles are not taken off.
+    Positions are differences of joint coordinates, and N⁺(q₀)(q − q₀) along velocities. Full turns of angles are not taken off; of angles whose
+    turns are not counted the difference is the shorter way round.
 
     Attributes:
         readings: the coordinates.
@@ -139,15 +141,17 @@ class Deviation(eqx.Module):
         # constraints.
         qdot = lambda q, v: v if self.rate_fn is None else self.rate_fn(q, v, params)
         t = jnp.asarray(t, q.dtype)
-        positions = self.inverse @ (q - self.q) + self._joints(t, q, params) - self.positions
+        positions = self.inverse @ (q - self.q) + self._joints(t, q, params)
         speeds = [r.rate(t, q, v, qdot, params) for r in self.readings.velocities]
         return jnp.concatenate([positions, jnp.stack(speeds) - self.velocities]) if speeds else positions
 
     def _joints(self, t: Scalar, q: Array, params: PyTree) -> Float[Array, " k"]:
-        values = [
-            r.fn(t, q, params) if isinstance(r, JointReading) else jnp.zeros_like(t) for r in self.readings.positions
-        ]
-        return jnp.stack(values) if values else jnp.zeros(0, q.dtype)
+        differences = [jnp.zeros_like(t)] * len(self.readings.positions)
+        for i, r in enumerate(self.readings.positions):
+            if isinstance(r, JointReading):
+                gap = r.fn(t, q, params) - self.positions[i]
+                differences[i] = wrap_angle(gap) if r.wraps else gap
+        return jnp.stack(differences) if differences else jnp.zeros(0, q.dtype)
 
 
 def deviation(readings: StateReadings, system: System, t: Scalar, q: Array, v: Array) -> Deviation:
@@ -185,7 +189,7 @@ def named_readings(names: object, system: System, argument: str) -> tuple[Abstra
         if name in system.velocities:
             readings.append(VelocityReading(name, system.velocities.index(name)))
         elif system.joints is not None and isinstance(name, str):
-            readings.append(JointReading(name, system.joints.coordinate(name)))
+            readings.append(JointReading(name, system.joints.coordinate(name), system.joints.wraps(name)))
         else:
             raise ValueError(
                 f"Argument `{argument}` must hold names of velocities out of {listing(system.velocities)}, but holds {name!r}."

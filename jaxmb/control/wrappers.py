@@ -26,6 +26,19 @@ from .plant import Plant, Response
 Scalar = Float[Array, ""]
 
 
+def expect_shapes(kind: str, count: int, **values: Array) -> None:
+    """Refuses arguments of a wrapper, by their names, that are no numbers and have not one for each of `count`.
+
+    Raises:
+        ValueError: for another shape.
+    """
+    for name, x in values.items():
+        if x.shape not in ((), (count,)):
+            raise ValueError(
+                f"Argument `{name}` of {kind} must be a number or have shape ({count},), but has shape {x.shape}."
+            )
+
+
 class AbstractWrapper(AbstractController):
     """A controller around another; its state is that of the other unless a class says otherwise."""
 
@@ -101,6 +114,15 @@ class Saturated(AbstractWrapper):
                 f"Argument `upper` must not be below `lower`, but is {self.upper} with `lower` {self.lower}."
             )
 
+    def init(self, system: System) -> PyTree:
+        """The other's state.
+
+        Raises:
+            ValueError: for limits of another shape.
+        """
+        expect_shapes("Saturated", system.nu, upper=self.upper, lower=self.lower)
+        return self.controller.init(system)
+
     def output(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
@@ -174,7 +196,12 @@ class RateLimited(AbstractWrapper):
         return True
 
     def init(self, system: System) -> PyTree:
-        """The other's state, and the latest outputs."""
+        """The other's state, and the latest outputs.
+
+        Raises:
+            ValueError: for a limit of another shape.
+        """
+        expect_shapes("RateLimited", system.nu, limit=self.limit)
         return self.controller.init(system), jnp.zeros(system.nu)
 
     def sizes(self, z: PyTree) -> PyTree:
@@ -245,11 +272,8 @@ class Noisy(AbstractWrapper):
         Raises:
             ValueError: for deviations of another shape.
         """
-        for name, x, count in (("q", self.q, system.nq), ("v", self.v, system.nv)):
-            if x.shape not in ((), (count,)):
-                raise ValueError(
-                    f"Argument `{name}` of Noisy must be a number or have shape ({count},), but has shape {x.shape}."
-                )
+        expect_shapes("Noisy", system.nq, q=self.q)
+        expect_shapes("Noisy", system.nv, v=self.v)
         return self.controller.init(system), jnp.zeros(())
 
     def sizes(self, z: PyTree) -> PyTree:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 from ..foundations import Finite, check_fields, contract, default_float, function_of, listing
 from ..mechanism import Marker, as_vector, connection_slot, linkage_of, marker
 from ..output import angle_between, coordinate, position, velocity
-from ..system import State, System
+from ..system import State, System, in_turn
 from .cycle import INPUT, state_beside
 from .dynamics import joint_forces, multipliers
 
@@ -327,4 +327,4 @@ def _heights(values: Float[Array, " n"]) -> Float[Array, " n"]:
 def _in_turn(value: Array, other: Array, read: object, system: System) -> Array:
     """An angle in the turn of another value of it, other values as they are."""
     wraps = isinstance(read, Coordinate) and linkage_of(system).wraps(read.name)
-    return value + 2 * jnp.pi * lax.stop_gradient(jnp.round((other - value) / (2 * jnp.pi))) if wraps else value
+    return in_turn(value, other) if wraps else value

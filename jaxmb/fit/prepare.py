@@ -20,7 +20,7 @@ from ..system import State, System, check_state, position_residual, velocity_res
 from .experiment import OPTIONS, Experiment, Signal
 from .parameter import Parameter, Unknowns
 from .problem import Problem, Runs, build_system
-from .reading import reading
+from .reading import reading, wraps
 from .shot import Shot, grouped
 from .start import Indices, independent
 from .target import Setup
@@ -195,6 +195,7 @@ def _shots(
             following=following_own,
             gap=part.gap if len(parts) > 1 else jnp.zeros(0),
             readings=readings,
+            wraps=tuple(wraps(read, system) for read in readings),
             names=tuple(s.name for s in experiment.signals),
             widths=tuple(s.width if s.bias or s.values is not None else None for s in experiment.signals),
             positions=choice.independents[0],

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from ..foundations import RESULTS, calling
 from ..mechanism import AbstractMechanism
 from ..simulation import Solution, simulate
-from ..system import State, System
+from ..system import State, System, in_turn
 from .parameter import Unknowns
 from .residuals import AbstractResiduals
 from .shot import Shot, over_shots
@@ -218,9 +218,13 @@ class Problem(AbstractResiduals):
         """Residuals of the samples, signal by signal, and of the gaps between windows."""
         y = y * self.scale
         residuals = []
-        for predicted, values, weights, bias in zip(head, group.values, group.weights, group.biases, strict=True):
+        parts = zip(head, group.values, group.weights, group.biases, group.wraps, strict=True)
+        for predicted, values, weights, bias, wraps in parts:
             if bias is not None:
                 predicted = predicted + y[bias][:, None, :]
+            elif wraps:
+                # Turns that nobody counts are those of the record. A bias finds its own.
+                predicted = in_turn(predicted, values)
             # `where` first: a NaN of a failed run must pass only where a sample counts.
             residual = jnp.where(weights > 0, predicted - values, 0.0) * weights
             residuals.append(residual.ravel())

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 
 from ..foundations import listing
 from ..mechanism import linkage_of
-from ..output import coordinate, position, rate
+from ..output import Encoder, coordinate, position, rate
 from ..simulation import Solution
 from ..system import State, System
 
@@ -73,3 +73,12 @@ def reading(of: str | Reading, system: System, argument: str) -> Reading:
         names = dict.fromkeys((*names, *system.joints.names, *bodies))
         raise ValueError(f"Argument `of` of {argument} must be one of {listing(names)}, or a function, but is '{of}'.")
     return PositionSignal(of)
+
+
+def wraps(read: Reading, system: System) -> bool:
+    """Whether what is read is an angle whose turns are not counted."""
+    if isinstance(read, Encoder):
+        read = reading(read.joint, system, f"encoder '{read.name}'")
+    if not isinstance(read, JointSignal) or read.rate or system.joints is None:
+        return False
+    return system.joints.wraps(read.name)

@@ -29,6 +29,7 @@ class Shot(eqx.Module):
         following: which are the start of the next window; −1 where there is none.
         gap: standard deviations that the gap to it may have; inf where there is none.
         readings: how the signals are read.
+        wraps: which of them are angles whose turns are not counted.
         names: names of the signals.
         widths: numbers of their components; None where nothing tells.
         positions, velocities: indices of the independent coordinates and velocities of the start.
@@ -47,6 +48,7 @@ class Shot(eqx.Module):
     following: Int[Array, "..."]
     gap: Float[Array, "..."]
     readings: tuple[Reading, ...]
+    wraps: tuple[bool, ...] = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
     widths: tuple[int | None, ...] = eqx.field(static=True)
     positions: Indices = eqx.field(static=True)

@@ -11,7 +11,7 @@ from .document import XmlElement
 from .folder import Folder
 from .graph import WORLD, Z_AXIS, ModelGraph, ModelJoint, ModelLink, from_quaternion, massless_link, pose
 from .inertia import expect_mass
-from .mjcf_constraints import MjcfConstraints, MujocoModel, MujocoSpec
+from .mjcf_constraints import MjcfConstraints, MujocoModel, MujocoSpec, note_nonlinear
 from .mjcf_text import Meshes, expanded, expect_readable, stripped, without, xml_text
 
 # Numbers of MuJoCo's model that the graph is made of.
@@ -68,13 +68,13 @@ def _compiled(mujoco: ModuleType, root: XmlElement, meshes: Meshes, graph: Model
         mesh_files = _mass_meshes(mujoco, spec, meshes, root)
         data = {name: meshes.read(name) for name in mesh_files}
         spec = mujoco.MjSpec.from_string(source, assets={k: v for k, v in data.items() if v is not None})
-        for geom in list(spec.geoms):
-            if geom.meshname and spec.mesh(geom.meshname).file not in mesh_files:
-                graph.note("listed", f"<geom mesh={geom.meshname!r}>", "shapes are not read")
-                _delete(spec, geom)
-        for mesh in list(spec.meshes):
-            if mesh.file and mesh.file not in mesh_files:
-                _delete(spec, mesh)
+        # Meshes without a file have their vertices in the model.
+        unread = {mesh.name for mesh in spec.meshes if mesh.file and mesh.file not in mesh_files}
+        for geom in [geom for geom in spec.geoms if geom.meshname in unread]:
+            graph.note("listed", f"<geom mesh={geom.meshname!r}>", "shapes are not read")
+            _delete(spec, geom)
+        for mesh in [mesh for mesh in spec.meshes if mesh.name in unread]:
+            _delete(spec, mesh)
         # Else MuJoCo merges bodies without joints into others, and their names, which users refer to, are gone.
         spec.compiler.fusestatic = False
         return spec.compile()
@@ -162,7 +162,11 @@ class GraphReader:
     def name(self, kind: str, index: int) -> str:
         """The name of an element, or its kind and number."""
         number = getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
-        return self.mujoco.mj_id2name(self.model, number, index) or f"{kind}{index}"
+        name, other = self.mujoco.mj_id2name(self.model, number, index), f"{kind}{index}"
+        # Another element may be called so in the file.
+        while not name and self.mujoco.mj_name2id(self.model, number, other) >= 0:
+            other += "_"
+        return name or other
 
     def where(self, kind: str, name: str) -> str:
         """File, line and element, with which a refusal begins."""
@@ -181,11 +185,10 @@ class GraphReader:
         for field in ("density", "viscosity", "wind"):
             if np.any(getattr(option, field)):
                 self.graph.note("left out", f"`{field}` of <option>", "there is no fluid")
-        for name in ("mjDSBL_SPRING", "mjDSBL_DAMPER", "mjDSBL_PASSIVE", "mjDSBL_ACTUATION"):
-            if off(name):
-                self.graph.note(
-                    "left out", "<flag>", "springs, dampers and actuators act though the file disables some"
-                )
+        parts = ("SPRING", "DAMPER", "PASSIVE", "ACTUATION", "FRICTIONLOSS", "CONSTRAINT")
+        if any(off(f"mjDSBL_{part}") for part in parts):
+            text = "springs, dampers, friction and actuators act though the file disables some"
+            self.graph.note("left out", "<flag>", text)
 
     def _body(self, index: int) -> None:
         """The link of a body, with one more before each further joint."""
@@ -206,6 +209,8 @@ class GraphReader:
         )
         if model.body_gravcomp[index]:
             self.graph.note("left out", f"gravcomp of body '{name}'", "gravity acts on all bodies alike")
+        if model.body_mocapid[index] >= 0:
+            self.graph.note("left out", f"mocap of body '{name}'", "it stands still where the file draws it")
         frame = pose(model.body_pos[index], from_quaternion(model.body_quat[index]))
         parent = self.bodies[model.body_parentid[index]]
         first, count = int(model.body_jntadr[index]), int(model.body_jntnum[index])
@@ -228,6 +233,8 @@ class GraphReader:
             # A body with several joints hangs on a chain of bodies without mass, one for each further joint.
             child = name if last else f"{name}_{self.joints[joint]}"
             if not last:
+                while child in self.bodies:
+                    child += "_"
                 self.graph.links.append(massless_link(child, where))
                 self.graph.note(
                     "approximated", f"body '{name}'", "joints in a row have bodies without mass between them"
@@ -287,13 +294,12 @@ class GraphReader:
         return numbers
 
     def _note_unsupported(self, joint: int, dof: int, name: str) -> None:
-        """Notes numbers of newer versions of MuJoCo for which there is no element."""
+        """Notes numbers for which there is no element."""
+        what = f"joint '{name}'"
         fields = {"jnt_stiffnesspoly": joint, "jnt_springyield": joint, "dof_dampingpoly": dof}
-        for field, index in fields.items():
-            values = np.ravel(getattr(self.model, field, np.zeros(index + 1))[index])
-            if np.isfinite(values).all() and values.any():
-                text = "springs and dampers are linear: `" + field.partition("_")[2] + "` is not read"
-                self.graph.note("left out", f"joint '{name}'", text)
+        note_nonlinear(self.model, self.graph, what, fields)
+        if np.any(getattr(self.model, "jnt_actfrclimited", np.zeros(joint + 1))[joint]):
+            self.graph.note("listed", what, "limits of its actuators are not part of a mechanism")
 
     def _keyframes(self) -> None:
         """The coordinates of each keyframe by joint; of those of a free joint, of the body."""

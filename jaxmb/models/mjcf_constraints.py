@@ -1,5 +1,6 @@
 """Equalities, tendons and actuators of MJCF."""
 
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Annotated, Any, Protocol, runtime_checkable
 
@@ -13,6 +14,15 @@ MujocoSpec = Annotated[Any, "mujoco.MjSpec, or an element of it"]
 LinkFrame = tuple[str, np.ndarray]
 # What every refusal of an equality ends with, since most models are of use without it.
 REMEDY = "`exclude=[{!r}]` reads the model without it."
+
+
+def note_nonlinear(model: MujocoModel, graph: ModelGraph, what: str, fields: Mapping[str, int]) -> None:
+    """Notes springs and dampers of newer versions of MuJoCo for which there is no element, in entries of fields."""
+    for field, index in fields.items():
+        values = np.ravel(getattr(model, field, np.zeros(index + 1))[index])
+        if np.isfinite(values).all() and values.any():
+            text = "springs and dampers are linear: `" + field.partition("_")[2] + "` is not read"
+            graph.note("left out", what, text)
 
 
 @runtime_checkable
@@ -87,7 +97,8 @@ class MjcfConstraints:
         if kind in (int(kinds.mjEQ_CONNECT), int(kinds.mjEQ_WELD)):
             weld = kind == int(kinds.mjEQ_WELD)
             (a, outer), (b, inner) = self._ends(index, one, other, data, weld)
-            joint_kind = "fixed" if weld else "spherical"
+            # A weld whose angular residual has no weight is a connect.
+            joint_kind = "fixed" if weld and data[10] else "spherical"
             where = self.reading.where("equality", name)
             self.graph.joints.append(
                 ModelJoint(
@@ -187,6 +198,8 @@ class MjcfConstraints:
             self.graph.note("left out", f"tendon '{name}'", "friction of tendons has no element")
         if np.any(getattr(model, "tendon_armature", np.zeros(index + 1))[index]):
             self.graph.note("left out", f"tendon '{name}'", "armature of tendons has no element")
+        fields = ("tendon_stiffnesspoly", "tendon_springyield", "tendon_dampingpoly")
+        note_nonlinear(model, self.graph, f"tendon '{name}'", dict.fromkeys(fields, index))
         # Without a spring a tendon is only a path for actuators and sensors, and exerts no force of its own.
         if not stiffness and not damping:
             return
@@ -219,7 +232,7 @@ class MjcfConstraints:
         )
         kind, target = int(model.actuator_trntype[index]), int(model.actuator_trnid[index][0])
         gear, gain = np.array(model.actuator_gear[index]), float(model.actuator_gainprm[index][0])
-        for field in ("armature", "damping"):
+        for field in ("armature", "damping", "delay"):
             if np.any(getattr(model, f"actuator_{field}", np.zeros(index + 1))[index]):
                 self.graph.note("left out", f"actuator '{name}'", f"its {field} is not read")
         if model.actuator_ctrllimited[index] or model.actuator_forcelimited[index]:

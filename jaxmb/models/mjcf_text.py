@@ -142,6 +142,9 @@ def stripped(root: XmlElement, graph: ModelGraph) -> XmlElement:
             for part in element.children if element.tag in ("sensor", "contact") else (element,):
                 graph.note("listed", part, LISTED[element.tag])
             return False
+        if element.tag == "geom" and "hfield" in element.attributes:
+            graph.note("listed", element, LISTED["hfield"])
+            return False
         return True
 
     def copy(element: XmlElement) -> XmlElement:

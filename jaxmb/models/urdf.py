@@ -256,7 +256,7 @@ def _tree_joint(element: XmlElement, graph: ModelGraph) -> ModelJoint:
             raise element.refusal(f"must join links out of {listing(links)}, but names '{end}'.")
     axis = X_AXIS if TYPES[kind] in ("fixed", "free") else _axis(element.optional_child("axis"), X_AXIS)
     viscous, coulomb = _dynamics(element)
-    limits = _limits(element, graph) if kind in ("revolute", "prismatic") else None
+    limits = _limits(element, graph) if TYPES[kind] in ("revolute", "prismatic") else None
     if TYPES[kind] == "free" and (viscous or coulomb):
         graph.note("left out", element, "friction of a floating joint has no element")
     # Only the normal is defined: coordinates of the file's author may be turned about it.
@@ -275,7 +275,8 @@ def _tree_joint(element: XmlElement, graph: ModelGraph) -> ModelJoint:
         where=element.where,
         viscous=viscous,
         coulomb=coulomb,
-        limits=limits,
+        # Of a joint that turns without end only effort and velocity have limits.
+        limits=None if kind == "continuous" else limits,
     )
 
 

@@ -31,6 +31,7 @@ from .measure import free_acceleration as free_acceleration
 from .measure import measure as measure
 from .measure import with_rate as with_rate
 from .mode import Mode as Mode
+from .mode import in_turn as in_turn
 from .mode import wrap_angle as wrap_angle
 from .names import Names as Names
 from .names import rows_of as rows_of

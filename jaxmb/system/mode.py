@@ -5,6 +5,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 Scalar = Float[Array, ""]
@@ -14,6 +15,11 @@ def wrap_angle(angle: Float[Array, "..."]) -> Float[Array, "..."]:
     """The angle between −π and π."""
     # Not a modulus: the derivative is 1 at every angle, and an integrator that passes ±π sees no jump in it.
     return jnp.arctan2(jnp.sin(angle), jnp.cos(angle))
+
+
+def in_turn(angle: Float[Array, "..."], other: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The angle less or more the full turns by which it comes nearest to another."""
+    return angle + 2 * jnp.pi * lax.stop_gradient(jnp.round((other - angle) / (2 * jnp.pi)))
 
 
 class Coordinate(eqx.Module):

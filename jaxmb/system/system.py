@@ -363,7 +363,7 @@ class System(TextInNotebooks, eqx.Module):
 
     def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
         """The coordinates with unit quaternions and the like restored."""
-        return q if self.normalise_fn is None else self.normalise_fn(q)
+        return q if self.normalise_fn is None else self.normalise_fn(jnp.asarray(q))
 
     def displaced(self, q: Float[Array, " nq"], displacement: Float[Array, " nv"]) -> Float[Array, " nq"]:
         """Coordinates displaced by d: q + N(q) d, normalised."""
