@@ -12,7 +12,7 @@ from systems import TELLING, fourbar, make, pendulum, slow_but, states, top
 
 import jaxmb as jm
 from jaxmb.kinematics import consistency, correction
-from jaxmb.kinematics.closing import Guess, _missing
+from jaxmb.kinematics.closing import Guess, _missing, with_driven_turns
 from jaxmb.kinematics.search import SAMPLES, SOLVED, _descend, _unwound, search_pose
 from jaxmb.kinematics.shortest_move import LinearEquations, shortest_move
 
@@ -197,6 +197,20 @@ def test_residuals_of_a_search_are_relative_to_their_root_mean_square_all_around
     draws = 0.3 + np.random.default_rng(0).uniform(-np.pi, np.pi, SAMPLES)
     weights = 1 / np.array([np.mean((draws - 1) ** 2), np.mean((draws + 1) ** 2)])
     np.testing.assert_allclose(found, np.average([1.0, -1.0], weights=weights), rtol=1e-5)
+
+
+def test_driven_angles_are_in_the_turn_of_their_drivers_unless_they_are_held():
+    P = jm.planar
+    bodies = [P.Body.rod(name, 1.0, 1.0) for name in ("one", "two")]
+    joints = [P.Revolute("A", "ground", "one.a"), P.Revolute("B", "one.b", "two.a")]
+    drivers = [P.Driver(f"motor {name}", name, lambda t, p, k=k: k * np.pi + t) for name, k in (("A", 4), ("B", -6))]
+    system, t, q = P.Mechanism(bodies, joints, drivers).build(), jnp.array(0.3), jnp.array([0.25, 0.35])
+    for fixed, turns in (((), [2, -3]), ((0,), [0, -3]), ((1,), [2, 0])):
+        found = with_driven_turns(system, t, q, fixed)
+        np.testing.assert_allclose(found, q + 2 * np.pi * np.array(turns), rtol=1e-14)
+    idle = jm.assemble(system, inactive=["motor A"])
+    found = with_driven_turns(system.in_mode(idle.mode), t, q, ())
+    np.testing.assert_allclose(found, q + 2 * np.pi * np.array([0, -3]), rtol=1e-14)
 
 
 def two_places(t, q, p):

@@ -737,6 +737,15 @@ class CountsRows(C.AbstractController):
         return jnp.sum(plant.in_use) * jnp.array([1.0, 10.0])
 
 
+def test_samples_need_the_plant_at_their_times_only():
+    """The vector field between them does not, unless it reads what a sample makes."""
+    clocks = (None, False), (None, True), ("clock", False), ("clock", True)
+    for needs, expected in ((False, [False] * 4), (True, [True, True, False, True])):
+        law = SimpleNamespace(uses_plant=needs)
+        loops = [SimpleNamespace(controller=law, clock=clock, reading=reading) for clock, reading in clocks]
+        assert [FeedbackLoop.needs_plant.fget(loop) for loop in loops] == expected
+
+
 def test_a_law_that_needs_the_plant_takes_the_rows_that_it_is_given():
     rod = jm.Holonomic("rod", lambda t, q, p: q @ q - 1)
     system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[rod], actuation=lambda t, q, p: jnp.eye(2))

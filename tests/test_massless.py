@@ -10,7 +10,7 @@ import pytest
 
 import jaxmb as jm
 from jaxmb.formulation import formulation_at
-from jaxmb.linalg.rank import _inertia_beside
+from jaxmb.linalg.rank import LIGHT, _inertia_beside
 
 P, S = jm.planar, jm.spatial
 TS = jnp.array([0.1, 0.2])
@@ -187,6 +187,11 @@ def test_rows_are_sized_by_the_masses_nearest_to_them():
     for unit in (1e-20, 1e20):
         regular = unit * (np.eye(6) + 0.5)
         np.testing.assert_array_equal(metric(regular), regular)
+    # A direction that has no more than the smallest inertia that counts, beside those of its velocities, takes part in no metric of its own.
+    regular = np.eye(6)
+    for part, counts in ((0.7, False), (1.4, True)):
+        regular[:2, :2] = [[1, np.sqrt(1 - part * LIGHT)], [np.sqrt(1 - part * LIGHT), 1]]
+        assert np.array_equal(metric(regular), regular) == counts
 
 
 def slider(*cardan, more=()):

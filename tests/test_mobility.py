@@ -79,6 +79,14 @@ def test_counting_knows_gears_wheels_and_bodies_apart():
     assert system.joints.topology.loops == 0
 
 
+def test_freedom_is_counted_with_and_without_drivers():
+    bodies = [P.Body.rod(name, 1.0, 1.0) for name in ("one", "two")]
+    joints = [P.Revolute("A", "ground", "one.a"), P.Revolute("B", "one.b", "two.a")]
+    system = P.Mechanism(bodies, joints, [P.Driver("motor", "A", lambda t, p: 1.0 + t)]).build()
+    found = jm.diagnose(system, jm.assemble(system))
+    assert (found.freedom, found.freedom_undriven) == (1, 2)
+
+
 def test_a_system_without_a_mechanism_has_numbers_only():
     rod = lambda t, q, p: q @ q - 1
     twice = [jm.Holonomic("rod", rod), jm.Holonomic("again", rod)]
@@ -88,6 +96,10 @@ def test_a_system_without_a_mechanism_has_numbers_only():
     assert (found.freedom, found.freedom_counted, found.topology, found.shared) == (1, 0, None, ())
     assert not found.singular_around  # as regular as all poses are
     assert "mechanism" not in str(found)
+    rows = [jm.Holonomic("one", lambda t, q, p: q[0]), jm.Holonomic("both", lambda t, q, p: q[0] + q[1])]
+    skew = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=rows)
+    found = jm.diagnose(skew, jm.as_state(skew, jnp.zeros(2), length=1.0))
+    np.testing.assert_allclose(found.row_condition, 1 + np.sqrt(2))  # of rows at 45 degrees
     free = jm.diagnose(plane := jm.System(2, mass=lambda t, q, p: jnp.eye(2)), jm.as_state(plane, [0.6, 0.8]))
     assert (free.freedom, free.singular_values, free.gap, free.row_condition) == (2, (), (0.0, 0.0), 1.0)
 

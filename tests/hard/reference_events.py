@@ -183,7 +183,7 @@ class Switched:
             if h.kind == "lock":
                 self.held[h.joint] = self.hinges[h.joint].held(self.y)
             elif h.kind == "release":
-                del self.held[h.joint]
+                self.held.pop(h.joint, None)  # a guard may not have been reached
             else:
                 self.brake = h
         holds = self.held.pop("brake", None)
