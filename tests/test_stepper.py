@@ -16,7 +16,7 @@ from systems import make
 
 import jaxmb as jm
 from jaxmb.foundations import Blank
-from jaxmb.simulation import regular, segments
+from jaxmb.simulation import regular, regular_end, segments
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
@@ -438,6 +438,17 @@ def test_coordinates_with_ranges_are_drawn_within_them_and_held(monkeypatch):
         assert 10 <= q[2] <= 20 and -0.2 <= q[0] <= -0.1 and q[1] == 2 and more["hold"] == ("z", "x")
         np.testing.assert_array_equal(v, around.v)
     assert len({float(q[0]) for q, *_ in given}) == 4
+
+
+def test_a_regular_step_says_that_it_is_one():
+    """And ends where any step does."""
+    system = motor(1)
+    start = jm.assemble(system, [0.6, -0.8])
+    step = jm.stepper(system, start, DT)
+    end, regular = jax.jit(lambda step, start: regular_end(step, start, jnp.zeros(2)))(step, start)
+    after = step(start, jnp.zeros(2))
+    np.testing.assert_allclose(end, [*after.q, *after.v], rtol=1e-12)
+    assert regular
 
 
 def test_the_vector_field_at_a_state_by_plain_operations(monkeypatch):
