@@ -166,6 +166,15 @@ def test_of_the_tests_that_run_a_line_those_that_are_most_about_its_file_are_tri
     assert (tried(4, 60.0), tried(5, 60.0)) == (["like", "short", "long", "other"], ["other"])
 
 
+def test_files_of_the_tests_that_run_a_line_are_tried_behind_them():
+    """In the order of these, with all their tests, as many as there is time for."""
+    seconds = {"t.py::long": 40.0, "u.py::short": 1.0, "u.py::beside": 3.0, "v.py::other": 2.0}
+    found = Covered({}, {"a.py": {3: ["t.py::long", "u.py::short", "v.py::other"]}}, seconds)
+    tried = lambda budget: found.files(pathlib.Path("a.py"), range(3, 4), budget)
+    assert tried(50.0) == ["u.py", "v.py", "t.py"]
+    assert (tried(45.0), tried(3.0), tried(0.0)) == (["u.py", "v.py"], ["v.py"], [])
+
+
 def test_mutants_are_other_programs():
     """Each is Python, and no other than the source at one place; the same seed draws the same ones."""
     for mutant in mutants.drawn(20, 1):

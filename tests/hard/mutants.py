@@ -23,7 +23,8 @@ from hard.row import Figure, cpu_time
 
 MUTANTS = 300
 KILLED, BRANCHES = 0.9, 0.95
-BUDGET, PATIENCE = 0.05, 300.0  # of the time of all tests, those for a mutant; in s, until it hangs, and is noticed
+BUDGETS = 0.05, 0.15  # of the time of all tests: those that run its lines, then files of such tests
+PATIENCE = 600.0  # in s, until a mutant hangs, and is noticed
 ROOT = pathlib.Path(__file__).parents[2]
 # What changes are that were read and that no test could notice, by their names.
 LISTS = tomllib.loads(pathlib.Path(__file__).with_name("unseen.toml").read_text())
@@ -197,10 +198,13 @@ def figures(share, seed):
         result.append(Figure("mutants", what, goal, f"{taken / branches:.1%}", branches, taken >= BRANCHES * branches))
         tried = [mutant for mutant in drawn(count, seed) if mutant.name not in UNSEEN]
         left_out = [UNSEEN[mutant.name] for mutant in drawn(count, seed) if mutant.name in UNSEEN]
-        noticed, budget = 0, BUDGET * sum(found.seconds.values())
+        noticed, budgets = 0, [part * sum(found.seconds.values()) for part in BUDGETS]
         for mutant in tried:
-            tests = found.telling(mutant.path, mutant.lines, budget)
-            passed, words = changed(folder, mutant, lambda: passes(folder, environment, tests)) if tests else (True, "")
+            passed, words = True, ""
+            for choice, budget in zip((found.telling, found.files), budgets, strict=True):
+                tests = choice(mutant.path, mutant.lines, budget)
+                if passed and tests:
+                    passed, words = changed(folder, mutant, lambda tests=tests: passes(folder, environment, tests))
             noticed += not passed
             print(f"mutants {mutant.name}: {'NOT NOTICED' if passed else words}", flush=True)
         what = (
