@@ -24,9 +24,11 @@ def terminal():
     os.set_blocking(master, False)
 
     def written():
+        parts = []
         with contextlib.suppress(BlockingIOError):
-            return os.read(master, 2**16).decode()
-        return ""
+            while True:  # a terminal hands out some thousand bytes at a time
+                parts.append(os.read(master, 2**16))
+        return b"".join(parts).decode()
 
     with os.fdopen(slave, "w") as stream, pytest.MonkeyPatch.context() as patched:
         patched.setattr(sys, "stderr", stream)
