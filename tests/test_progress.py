@@ -88,9 +88,12 @@ def test_nothing_is_said_of_what_is_quick_or_silent():
         assert written().strip() == ""
 
 
-def test_a_run_says_that_it_is_compiled():
+def test_a_run_says_that_it_is_compiled(monkeypatch):
     system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=lambda t, q, v, p: -(q**3) - 0.017 * q)
     with terminal() as written:
+        monkeypatch.setattr(
+            MODULE, "PERIOD", 0.1
+        )  # a terminal that is not read holds no more than some ten thousand bytes
         jm.simulate(system, jm.as_state(system, [1.0]), [0.1])
         text = written()
     assert "compiling, " in text and is_clean(text)
