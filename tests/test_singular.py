@@ -751,6 +751,18 @@ def test_a_particle_stays_on_its_curve_and_keeps_its_energy_where_two_curves_cro
     np.testing.assert_allclose(energy(x, v[:, 0]), energy(EIGHT_WAYS, 2.0), atol=3e-8)
 
 
+@pytest.mark.parametrize("solver", [dfx.Tsit5(), dfx.Bosh3(), dfx.Dopri5(), dfx.Midpoint(), dfx.Heun()])
+def test_a_step_ends_by_the_weights_of_its_stages_at_its_end(solver):
+    """Whether its last stage is there or none is."""
+    (a, c), own = Tableau.of(solver, float).with_end, solver.tableau
+    count = own.c.size + 1
+    assert a.shape == (count + 1, count)
+    for i in range(count - 1):
+        np.testing.assert_array_equal(a[i + 1], [*own.a_lower[i], *[0] * (count - 1 - i)])
+    np.testing.assert_array_equal(a[-1], own.b_sol)
+    np.testing.assert_array_equal(c, [0, *own.c, 1])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", (None, jm.XLA()))
 def test_derivatives_where_two_curves_cross(engine):
