@@ -265,6 +265,16 @@ def test_the_inertia_beside_a_velocity_is_the_largest_one_that_its_rows_move_wit
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("x", [0.0, 1e-12, 1e-9, 1e-7, 1e-5])
+def test_beside_an_entry_that_vanishes_no_inertia_looks_small(x):
+    """Of a particle on a rod that hangs but for x."""
+    rod = jm.Holonomic("rod", lambda t, q, p: q @ q - 1)
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[rod])
+    state = jm.assemble(system, [x, -1.0], [1.0, 0.0])
+    np.testing.assert_array_equal(jm.linalg.regular_metric(jnp.eye(2), 2 * state.q[None]), np.eye(2))
+    np.testing.assert_allclose(jm.reactions(system, state).reaction, [x, -1.0], atol=1e-12)
+
+
 def test_rounding_in_place_of_an_inertia_gives_no_row_a_size():
     """The rows of an oblique hinge of a slender rod in the metric of M, in all units."""
     (across, arm), values = np.random.default_rng(3).normal(size=(2, 3)), []

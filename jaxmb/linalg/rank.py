@@ -10,6 +10,8 @@ at a singular pose. A has no unit: measuring lengths, masses or times otherwise,
 bodies without connection change nothing. The singular values of A, not of A Aᵀ, are what the cut-off sees.
 """
 
+import math
+
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import DTypeLike
@@ -64,6 +66,8 @@ def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) 
     light = max(LIGHT, SINGULAR * float(jnp.finfo(mass.dtype).eps))
     inertia, squared = jnp.diagonal(mass), jacobian**2
     heavy = inertia > light * _inertia_beside(*lax.stop_gradient((inertia, squared)))[0]
+    # Beside an entry that vanishes at a pose, as of a pendulum that hangs, any inertia looks small: what is not small as it stands is none.
+    heavy |= inertia > math.sqrt(LIGHT) * jnp.max(inertia, initial=0)
     all_heavy, inertia = jnp.all(heavy), jnp.where(heavy, inertia, 0)
     # Rounding of a zero ties nothing: a velocity without mass that it ties to masses would count as nearly free.
     rounding = (SINGULAR * jnp.finfo(mass.dtype).eps) ** 2 * jnp.max(squared, axis=1, keepdims=True, initial=0)
