@@ -246,7 +246,7 @@ def test_hinges_along_one_line_are_refused_by_name(axis, q, along):
 
 
 def test_the_inertia_beside_a_velocity_is_the_largest_one_that_its_rows_move_with_it():
-    """M_kk (C_ij/C_ik)² over entries that take part, in any units of rows and velocities; a row that vanishes and a velocity in no row have none."""
+    """M_kk (C_ij/C_ik)² over entries that take part, in any units of rows, where M_kk is larger as it stands too; a row that vanishes and a velocity in no row have none."""
     rng = np.random.default_rng(0)
     takes_part = np.array([[1, 1, 0, 0, 0], [0, 1, 1, 0, 0], [1, 0, 0, 1, 0], [0, 0, 0, 0, 0]], bool)
     entries = np.where(
@@ -260,7 +260,7 @@ def test_the_inertia_beside_a_velocity_is_the_largest_one_that_its_rows_move_wit
         found = _inertia_beside(jnp.asarray(own), jnp.asarray(squared))[0]
         expected = np.zeros(5)
         for i, j, k in itertools.product(range(4), range(5), range(5)):
-            if takes_part[i, j] and takes_part[i, k]:
+            if takes_part[i, j] and takes_part[i, k] and np.sqrt(LIGHT) * own[k] > own[j]:
                 expected[j] = max(expected[j], own[k] * squared[i, j] / squared[i, k])
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
@@ -272,6 +272,10 @@ def test_beside_an_entry_that_vanishes_no_inertia_looks_small(x):
     system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[rod])
     state = jm.assemble(system, [x, -1.0], [1.0, 0.0])
     np.testing.assert_array_equal(jm.linalg.regular_metric(jnp.eye(2), 2 * state.q[None]), np.eye(2))
+    # A body at the end of the rod, in metres and in millimetres.
+    for unit in (1.0, 1e3):
+        mass, row = jnp.diag(jnp.array([1.0, 1.0, 4 * unit**2])), jnp.array([[x, -1.0, 0.3 * unit]])
+        np.testing.assert_array_equal(jm.linalg.regular_metric(mass, row), mass)
     np.testing.assert_allclose(jm.reactions(system, state).reaction, [-x, 1.0], atol=1e-12)
 
 

@@ -66,8 +66,6 @@ def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) 
     light = max(LIGHT, SINGULAR * float(jnp.finfo(mass.dtype).eps))
     inertia, squared = jnp.diagonal(mass), jacobian**2
     heavy = inertia > light * _inertia_beside(*lax.stop_gradient((inertia, squared)))[0]
-    # Beside an entry that vanishes at a pose, as of a pendulum that hangs, any inertia looks small: what is not small as it stands is none.
-    heavy |= inertia > math.sqrt(LIGHT) * jnp.max(inertia, initial=0)
     all_heavy, inertia = jnp.all(heavy), jnp.where(heavy, inertia, 0)
     # Rounding of a zero ties nothing: a velocity without mass that it ties to masses would count as nearly free.
     rounding = (SINGULAR * jnp.finfo(mass.dtype).eps) ** 2 * jnp.max(squared, axis=1, keepdims=True, initial=0)
@@ -92,7 +90,10 @@ def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) 
 def _inertia_beside(
     inertia: Float[Array, " nv"], squared: Float[Array, "m nv"], quick: bool
 ) -> list[Float[Array, " nv"]]:
-    """For each velocity the largest inertia M_kk (C_ij/C_ik)² that its rows, of which the squares are given, connect it to."""
+    """For each velocity the largest inertia M_kk (C_ij/C_ik)² that its rows, of which the squares are given, connect it to.
+
+    Of those that are larger as they stand too: beside an entry that vanishes at a pose, as of a particle on a rod that hangs, any inertia looks small.
+    """
     nonzero = lambda x: jnp.where(x > 0, x, 1)
     balanced = squared
     for _ in range(BALANCING):
@@ -100,8 +101,9 @@ def _inertia_beside(
         balanced = balanced / jnp.sqrt(nonzero(largest[0]) * nonzero(largest[1]))
     takes_part = balanced > PART**2
     beside = jnp.where(takes_part, inertia / nonzero(squared), 0)
+    larger = math.sqrt(LIGHT) * inertia > inertia[:, None]
     part = jnp.where(takes_part, squared, 0)
-    return [jnp.max(part * jnp.max(beside, axis=1, keepdims=True, initial=0), axis=0, initial=0)]
+    return [jnp.max(part * jnp.max(jnp.where(larger, beside[:, None], 0), axis=2, initial=0), axis=0, initial=0)]
 
 
 def metric_root(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) -> Float[Array, "nv nv"]:
