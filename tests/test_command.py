@@ -124,6 +124,15 @@ def test_words_that_make_no_sense_are_refused(written, capsys, words):
     assert done.value.code == 2 and "error: " in capsys.readouterr().err
 
 
+def test_what_a_written_model_does_not_hold_is_told(written, tmp_path, capsys):
+    limited = ROD.replace('type="continuous"', 'type="revolute"').replace(
+        "</joint>", '<limit lower="-1" upper="2"/></joint>'
+    )
+    assert "limit" in limited and "revolute" in limited
+    assert main(["convert", str(written(limited)), str(tmp_path / "other.urdf")]) == 0
+    assert "other.urdf does not hold limits of joints and gravity." in capsys.readouterr().out
+
+
 def test_models_are_converted_to_text(written, tmp_path, capsys):
     """Bit for bit what the file says."""
     target = tmp_path / "tree.toml"

@@ -181,6 +181,10 @@ def _convert(options: argparse.Namespace) -> int:
     with replacing(target, "target") as fresh:
         fresh.write_text(text, encoding="utf-8")
     print(model)
+    absent = {"limits of joints": model.limits, "keyframes": {} if more else model.poses}
+    absent["gravity"] = {"gravity"} if write is to_urdf and mechanism.gravity.any() else {}
+    if missing := [what for what, numbers in absent.items() if numbers]:
+        print(f"{target} does not hold {' and '.join(missing)}.")
     return DONE
 
 
