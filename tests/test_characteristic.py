@@ -131,6 +131,17 @@ def test_tables_are_written_and_read_replaced_renamed_and_differentiated(run_up)
     np.testing.assert_allclose(jax.grad(halfway)(jnp.array(TORQUES)), [0.0, 0.5, 0.5])
 
 
+def test_a_short_pulse_of_time_is_met():
+    """Of a body at rest, whose steps would be longer than the pulse; along a joint and a line."""
+    pulse = dict(x=[0.0, 5.0, 5.01, 5.02], y=[0.0, 0.0, 3.0, 0.0])
+    push = P.JointCharacteristic("push", "rail", "time", **pulse)
+    pull = P.LineCharacteristic("pull", "body", ("ground", (9.0, 0.0)), "time", **pulse)
+    rail = P.Prismatic("rail", "ground", "body", axis=(1.0, 0.0))
+    system = P.Mechanism([P.Body("body", 2.0, 0.1)], [rail], forces=[push, pull]).build()
+    run = jm.simulate(system, jm.assemble(system), [10.0])
+    np.testing.assert_allclose(run.v[-1, 0], 2 * 3.0 * 0.01 / 2.0, rtol=1e-8)
+
+
 @pytest.mark.parametrize(
     "make, message",
     [

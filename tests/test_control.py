@@ -217,6 +217,20 @@ def test_inputs_that_hold_are_exact():
     assert run.stats["num_steps"] < 40 and run.stats["compiled_steps"] == run.stats["num_accepted_steps"]
 
 
+def test_a_short_pulse_of_a_table_is_met():
+    """A cart at rest, whose steps would be longer than the pulse: a triangle in a sum, and a step within limits."""
+    start, times, width = jm.assemble(cart(), [0.0]), [0.0, 5.0, 5.01, 5.02], 0.01
+    decay = lambda t: np.exp(-0.15 * (10.0 - t))
+    triangle = 3.0 / 2.0 * decay(5.01) * 2 * (np.cosh(0.15 * width) - 1) / (0.15**2 * width)
+    straight, hold = (C.Recorded(times, [0.0, 0.0, 3.0, 0.0], hold=hold) for hold in (False, True))
+    step = 3.0 / 0.3 * (decay(5.02) - decay(5.01))
+    for law, expected in ((C.Sum(straight, C.Recorded([0.0], [0.0])), triangle), (C.Saturated(hold, 9.0), step)):
+        run = jm.simulate(cart(), start, [10.0], control=law)
+        np.testing.assert_allclose(run.v[-1, 0], expected, rtol=1e-8)
+    with pytest.raises(ValueError, match=r"`control` must be sampled, .* where `Recorded` as a part of `Sum` holds"):
+        jm.simulate(cart(), start, [10.0], control=C.Sum(hold, straight))
+
+
 @pytest.mark.slow
 def test_derivatives_by_inputs_that_hold():
     """In both modes; and the same inputs in steps of one's own, whose sums of 0.05 are not exactly the times of the table."""

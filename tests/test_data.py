@@ -128,7 +128,10 @@ def test_units_of_joints():
             S.Screw("nut", "b", "c", pitch=0.01),
         ],
     )
-    relative, absolute = (Names.of(mechanism.build(kind)) for kind in ("relative", "absolute"))
+    systems = [mechanism.build(kind) for kind in ("relative", "absolute")]
+    relative, absolute = map(Names.of, systems)
+    joints = ("ball.qw", "sleeve.z", "sleeve.angle", "nut")
+    assert [systems[1].joints.coordinate(name).unit for name in joints] == ["1", "m", "rad", "rad"]
     assert relative.coordinate_units == ("1", "1", "1", "1", "m", "rad", "rad")
     assert relative.velocity_units == ("rad/s", "rad/s", "rad/s", "m/s", "rad/s", "rad/s")
     assert relative.efforts == ("N m", "N m", "N m", "N", "N m", "N m")

@@ -501,6 +501,24 @@ def test_what_a_controller_puts_out_is_a_function_of_the_state(tmp_path):
         assert_near(own[name], x)
 
 
+@needs_compiler
+def test_controllers_at_joints_are_written_and_those_that_hold_are_not(tmp_path):
+    """A block that is pushed along its joint, without an actuator: ẍ = −9 x − 6 ẋ from x = 1, critically damped."""
+    block = P.Mechanism([P.Body("block", 2.0, 0.1)], [P.Prismatic("rail", "ground", "block", axis=(1.0, 0.0))])
+    system = block.build()
+    start = jm.assemble(system, {"rail": 1.0})
+    made = lambda control: jm.stepper(system, start, 0.01, control=control)
+    jm.export.c(made(jm.control.PD("rail", 18.0, 12.0)), tmp_path, "mech")
+    code, own, u = Code(tmp_path), {"q": np.array([1.0]), "v": np.array([0.0])}, np.empty(1)
+    assert "#define MECH_U_RAIL 0 /* rail, in N */" in code.header
+    assert code("inputs", t=0.0, **own, u=u) == 0 and u.tolist() == [-18.0]
+    for k in range(100):
+        assert code("step", t=0.01 * k, dt=0.01, **own) == 0
+    assert_near(own["q"], [4.0 * np.exp(-3.0)])
+    with pytest.raises(ValueError, match="`step` must act in continuous time, but `Recorded` holds its outputs"):
+        jm.export.c(made(jm.control.Recorded([0.0, 0.5], [1.0, 2.0], "rail", hold=True)), tmp_path)
+
+
 def test_a_program_of_stablehlo_makes_the_step(tmp_path):
     """With what a controller remembers, and what is read of the state after it."""
     pytest.importorskip("flatbuffers", reason="the package flatbuffers is not installed: extra `export`")

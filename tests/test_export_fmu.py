@@ -107,6 +107,24 @@ def test_directional_derivatives_and_parameters(unit):
 
 
 @needs_compiler
+def test_what_is_set_before_the_start_is_moved_onto_the_constraints(unit):
+    """A longer rod and a speed along it: in co-simulation, too, the first state is consistent."""
+    path = unit("pendulum")[1]
+    description = fmpy.read_model_description(str(path))
+    at = {v.name: v.valueReference for v in description.modelVariables}
+    folder = fmpy.extract(str(path))
+    instance = fmi3.FMU3Slave(guid=description.guid, unzipDirectory=folder, modelIdentifier="mech", instanceName="one")
+    instance.instantiate()
+    instance.enterInitializationMode()
+    instance.setFloat64([at["l"], at["x'"]], [1.001, 0.5])
+    instance.exitInitializationMode()
+    x, y, dx, dy = instance.getFloat64([at[name] for name in ("x", "y", "x'", "y'")])
+    assert abs(x**2 + y**2 - 1.001**2) < 1e-8 and abs(x * dx + y * dy) < 1e-8
+    assert np.allclose((x, y, dx, dy), (-0.8008, -0.6006, 0.18, -0.24), atol=1e-8)
+    instance.freeInstance()
+
+
+@needs_compiler
 @pytest.mark.slow
 def test_a_step_that_cannot_be_made_is_told(tmp_path):
     """A parallelogram on its way to where it is folded flat."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import warnings
 
 import diffrax as dfx
 import fourbar_model
@@ -710,6 +711,21 @@ def test_double_integrator():
     agree(a.T @ p @ a - p - a.T @ p @ b @ k + np.diag([1.0, 0.0]), np.zeros((2, 2)), 1e-11)
     agree(k, np.linalg.solve(0.5 + b.T @ p @ b, b.T @ p @ a), 1e-11)
     assert np.abs(sampled.eigenvalues).max() < 1 and "per step" in str(sampled)
+
+
+def test_a_regulator_about_no_equilibrium_is_told():
+    """A cart under a constant force f: K = (1, √3) comes to rest at f; the input −f holds it where it is, at any speed."""
+    cart = jm.System(
+        ("s",),
+        mass=lambda t, q, p: jnp.eye(1),
+        force=lambda t, q, v, p: jnp.array([0.5]),
+        actuation=lambda t, q, p: jnp.eye(1),
+    )
+    with pytest.warns(UserWarning, match=r"\"s'\" changes by 0.5 a second: .* where 's' is off by 0.5\."):
+        jm.control.lqr(jm.linearise(cart, jm.assemble(cart)), np.eye(2), 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jm.control.lqr(jm.linearise(cart, jm.assemble(cart, [0.0], [3.0]), u=[-0.5]), np.eye(2), 1.0)
 
 
 def test_a_regulator_feeds_back_the_deviation():

@@ -171,7 +171,6 @@ def test_keyframes_are_read_again_as_they_were(written):
         (lambda m: m.joined(forces=[S.JointSpring("more", "hinge", 1.0)]), "'coil' and 'more'"),
         (lambda m: m.joined(forces=[S.JointStop("stop", "hinge", 0.0, stiffness=1.0)]), "'stop'"),
         (lambda m: m.joined(forces=[S.JointFriction("dry", "hinge", coulomb=1.0, speed=0.1)]), "'dry'"),
-        (lambda m: m.replace("one", mass=0.0), "'one'"),
         (lambda m: m.joined(actuators=[S.Thruster("push", "ground", (1.0, 0.0, 0.0))]), "'push'"),
     ],
 )
@@ -179,3 +178,9 @@ def test_what_mjcf_has_no_words_for_is_refused_by_name(change, names):
     with pytest.raises(ValueError, match=f"MJCF has no words for {names}; write the mechanism `without` them"):
         changed = change(arm())
         jm.models.to_mjcf(changed, cut=[name for name in ("loop",) if name in changed.elements])
+
+
+def test_bodies_that_mjcf_cannot_move_are_refused_by_name():
+    """Such as what lies between two joints of one body, as read."""
+    with pytest.raises(ValueError, match="must have a mass and inertia to be written as MJCF, but 'one' has none"):
+        jm.models.to_mjcf(arm().replace("one", mass=0.0))

@@ -42,6 +42,7 @@ class AbstractController(TextInNotebooks, eqx.Module):
         uses_plant: whether it reads more of its argument `plant` than `plant.params` and `plant.motion`: terms and responses.
         only_sampled: whether it has no meaning in continuous time.
         clock: the instants at which its outputs change, if they are held in between; steps end there.
+        breaks: clocks of the instants at which a derivative of its outputs jumps, if they are not held; steps of an adaptive controller end there.
     """
 
     @property
@@ -63,6 +64,11 @@ class AbstractController(TextInNotebooks, eqx.Module):
     def clock(self) -> AbstractClock | None:
         """See above; None unless a class says otherwise."""
         return None
+
+    @property
+    def breaks(self) -> tuple[AbstractClock, ...]:
+        """See above; none unless a class says otherwise."""
+        return ()
 
     def init(self, system: System) -> PyTree:
         """The state z at the start, a pytree of floating-point arrays; empty by default."""
@@ -217,6 +223,25 @@ class Sum(AbstractController):
     def only_sampled(self) -> bool:
         """Whether one of them is only sampled."""
         return any(c.only_sampled for c in self.controllers)
+
+    @property
+    def clock(self) -> None:
+        """None.
+
+        Raises:
+            ValueError: if one of them holds its outputs, which the sum does not.
+        """
+        holding = [type(c).__name__ for c in self.controllers if c.clock is not None]
+        if holding:
+            raise ValueError(
+                f"Argument `control` must be sampled, `jaxmb.control.Sampled(…, period)`, where `{holding[0]}` as a part of `Sum` holds its outputs between "
+                "samples; or give a table that goes straight from one value to the next."
+            )
+
+    @property
+    def breaks(self) -> tuple[AbstractClock, ...]:
+        """Those of all controllers."""
+        return tuple(clock for c in self.controllers for clock in c.breaks)
 
     def init(self, system: System) -> PyTree:
         """Those of all controllers."""

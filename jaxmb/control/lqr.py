@@ -19,6 +19,7 @@ from ..foundations import (
     is_concrete,
     listing,
     table,
+    warn,
 )
 from .linearisation import MAIN_SHARE, REACH, Linearisation, reach
 from .readings import Deviation
@@ -28,6 +29,9 @@ from .readings import Deviation
 BORDER = 1e-7
 # A matrix of weights is symmetric, and semidefinite with a diagonal of ones, up to these errors of its entries.
 ASYMMETRY, INDEFINITENESS = 1e-12, 1e-10
+# By so much of its reach a coordinate may be off where the loop comes to rest: poses are often given to three digits. Of one that no constraint
+# tells the reach of, such as the angle of an open arm, it is one.
+OFF = 1e-3
 
 
 class StateFeedback(eqx.Module):
@@ -107,7 +111,7 @@ def lqr(
     with [A_d, B_d; 0, I] = exp([A, B; 0, 0] period). Anderson and Moore 1990; solved by SciPy, for known numbers only.
 
     Args:
-        linearisation: of `linearise`, about an equilibrium.
+        linearisation: of `linearise`, about an equilibrium; a warning tells where it is about none.
         Q: weights of the states: a matrix (n, n), a diagonal (n,), or by name, zero for those not named.
         R: weights of the inputs: a matrix (nu, nu), a diagonal (nu,), a number for all, or by name.
         N: weights (n, nu) of products; none by default.
@@ -159,6 +163,7 @@ def lqr(
         cost = solve_discrete_are(a, b, q, r, s=cross)
         gain = np.linalg.solve(r + b.T @ cost @ b, b.T @ cost @ a + cross.T)
     values = np.linalg.eigvals(a - b @ gain)
+    _warn_of_motion(linearisation, gain)
     return LQR(
         gain=jnp.asarray(gain),
         cost=jnp.asarray(cost),
@@ -268,6 +273,22 @@ def _check_modes(
             "Argument `Q` must weight all modes that neither grow nor decay, but these cost nothing: "
             + names(costless)
             + "."
+        )
+
+
+def _warn_of_motion(about: Linearisation, gain: np.ndarray) -> None:
+    """Warns where the state accelerates under its inputs, and the loop comes to rest elsewhere."""
+    k, residual = len(about.deviation.readings.positions), np.asarray(about.residual, float)
+    # Rates of positions are those of a motion that goes on, such as that of a cart: only their changes are for the loop to balance.
+    change = np.where(np.arange(residual.size) < k, 0.0, residual)
+    rest = np.asarray(about.tangent.r) @ np.linalg.solve(np.asarray(about.A) - np.asarray(about.B) @ gain, -change)
+    size = np.asarray(about.state.scale.reach)
+    part = np.abs(rest) / np.where(size > 0, size, 1.0)
+    if np.max(part, initial=0.0) > OFF:
+        most, off = int(np.argmax(np.abs(change))), int(np.argmax(part))
+        warn(
+            f'Argument `linearisation` should be about an equilibrium, but under its inputs "{about.names[most]}" changes by {change[most]:.3g} a second: the '
+            f"regulator comes to rest where '{about.velocities[off]}' is off by {abs(rest[off]):.3g}. `jaxmb.equilibrium` finds a pose, and inputs that hold it."
         )
 
 

@@ -20,11 +20,13 @@ Scalar = Float[Array, ""]
 class Recorded(AbstractController):
     """Inputs that were measured, or made elsewhere: u(t) between the entries of a table, and its first and last beyond.
 
+    Steps of an adaptive step-size controller end at the times of the table.
+
     Args:
         ts: times (T,) in s, increasing.
         values: u (T,) of one input, or (T, nu).
         joints: names of joint coordinates at which the inputs act; None for the system's own inputs.
-        hold: whether each value holds until the next time, at which steps of the integrator end; by default u goes straight from one to the next.
+        hold: whether each value holds until the next time, at which constant steps end too; by default u goes straight from one to the next.
 
     Raises:
         ValueError: for shapes that do not fit, times that do not increase, and numbers that are not finite.
@@ -73,6 +75,11 @@ class Recorded(AbstractController):
     def clock(self) -> Timetable | None:
         """The times of the table where its values are held."""
         return Timetable(ts=self.ts) if self.hold else None
+
+    @property
+    def breaks(self) -> tuple[Timetable, ...]:
+        """The times of the table where its values are not held."""
+        return () if self.hold else (Timetable(ts=self.ts),)
 
     def output(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant

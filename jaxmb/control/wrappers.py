@@ -19,6 +19,7 @@ from ..foundations import (
     is_concrete,
 )
 from ..system import State, System
+from .clock import AbstractClock
 from .controller import AbstractController, as_controller
 from .instant import Instant
 from .plant import Plant, Response
@@ -58,6 +59,16 @@ class AbstractWrapper(AbstractController):
     def only_sampled(self) -> bool:
         """As the other."""
         return self.controller.only_sampled
+
+    @property
+    def clock(self) -> AbstractClock | None:
+        """The other's."""
+        return self.controller.clock
+
+    @property
+    def breaks(self) -> tuple[AbstractClock, ...]:
+        """The other's."""
+        return self.controller.breaks
 
     def init(self, system: System) -> PyTree:
         """The other's state."""

@@ -124,7 +124,6 @@ Status fmi3EnterInitializationMode(void *s, bool tolerant, double tolerance, dou
     return OK;
 }
 
-Status fmi3ExitInitializationMode(void *s) { (void)s; return OK; }
 Status fmi3EnterEventMode(void *s) { (void)s; return OK; }
 Status fmi3EnterContinuousTimeMode(void *s) { (void)s; return OK; }
 Status fmi3EnterStepMode(void *s) { (void)s; return OK; }
@@ -323,17 +322,29 @@ Status fmi3CompletedIntegratorStep(void *s, bool last, bool *event, bool *termin
     return status;
 }
 
-Status fmi3UpdateDiscreteStates(void *instance, bool *again, bool *terminate, bool *nominals, bool *changed, bool *planned, double *next)
+/* Whether the state changes as it is moved. */
+static Status moved(Instance *s, bool *changed)
 {
-    Instance *s = instance;
     double x[N], far;
     const Status status = told(s, projected(s, x, &far));
-    *again = *terminate = *nominals = *planned = false;
-    *next = 0;
     *changed = status == OK && far > 0;
     if (*changed)
         memcpy(s->x, x, sizeof x);
     return status;
+}
+
+/* The states, the time and the parameters that have been set need not fit together. */
+Status fmi3ExitInitializationMode(void *s)
+{
+    bool changed;
+    return moved(s, &changed);
+}
+
+Status fmi3UpdateDiscreteStates(void *s, bool *again, bool *terminate, bool *nominals, bool *changed, bool *planned, double *next)
+{
+    *again = *terminate = *nominals = *planned = false;
+    *next = 0;
+    return moved(s, changed);
 }
 
 /* Co-simulation: steps of the length of the stepper's, or shorter, that end where the communication step does */

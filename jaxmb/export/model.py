@@ -61,7 +61,6 @@ class Model:
     Attributes:
         step: the stepper.
         state: where it begins.
-        names: of coordinates, velocities, inputs and rows.
         readings: what the outputs read, by name.
         unknowns: the numbers that stay arguments.
         setup: what these are numbers of.
@@ -70,7 +69,6 @@ class Model:
 
     step: Stepper
     state: State
-    names: Names
     readings: dict[str, Output]
     unknowns: Unknowns
     setup: Setup
@@ -104,7 +102,6 @@ class Model:
         return cls(
             step=step,
             state=strong(state),
-            names=Names.of(system),
             readings=readings,
             unknowns=unknowns,
             setup=setup,
@@ -170,12 +167,23 @@ class Model:
             names += [f"{name}[{', '.join(map(str, i))}]" if i else name for i in np.ndindex(*shape)]
         return tuple(names)
 
+    @functools.cached_property
+    def names(self) -> Names:
+        """Of coordinates, velocities, inputs and rows."""
+        return Names.of(self.actuated.in_mode(self.state.mode))
+
     # Numbers
 
     @property
     def system(self) -> System:
         """The stepper's, in the mode of its state."""
         return self.step.system.in_mode(self.state.mode)
+
+    @property
+    def actuated(self) -> System:
+        """The stepper's, with the inputs that its controller makes."""
+        control = self.step.control
+        return self.step.system if control is None else self.step.system.acting_at(control.acts_at)
 
     @property
     def x(self) -> Float[Array, " n"]:

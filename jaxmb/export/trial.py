@@ -44,7 +44,7 @@ def samples(source: Source) -> list[Sample]:
         after = model.state_at(state, state.t + model.step.dt, end)
         x = _vector(state)
         acting = u if model.step.control is None else control(state.t, x)
-        vdot = reactions(model.step.system, _without_memory(state), u=acting if acting.size else None, throw=False).vdot
+        vdot = reactions(model.actuated, _without_memory(state), u=acting if acting.size else None, throw=False).vdot
         outputs = np.concatenate([np.zeros(0), *map(np.asarray, read(state.t, x))])
         inputs = {**_parts(source, state), "u": np.asarray(u), "p": model.nominal}
         controls = np.zeros(0) if model.step.control is None else np.asarray(acting)

@@ -46,6 +46,7 @@ from .joint_rows import connection_slot as connection_slot
 from .joint_rows import joint_terms as joint_terms
 from .joint_rows import wrench_map as wrench_map
 from .joints import absolute as absolute
+from .joints import CoordinateFunction as CoordinateFunction
 from .linkage import AbstractLinkage as AbstractLinkage
 from .linkage import linkage_of as linkage_of
 from .marker import as_pose as as_pose

@@ -115,7 +115,7 @@ class JointCharacteristic(AbstractForce):
         name: its name.
         joint: name of the joint, or "joint.coordinate" where it has several; coordinate and velocity must go by one name.
         of: what the table is read at: "coordinate" in m or rad, "rate" in m/s or rad/s, or "time" in s.
-        x: points (n,) of it, increasing.
+        x: points (n,) of it, increasing; adaptive steps end at those of time.
         y: the effort (n,) there in N or N m, positive along the coordinate.
         interpolation: "linear" or "cubic", as of `Table`.
         beyond: "hold" or "refuse", as of `Table`.
@@ -141,6 +141,11 @@ class JointCharacteristic(AbstractForce):
         """The joint's, where the table reads it: full turns count."""
         return (self.joint,) if self.of == "coordinate" else ()
 
+    @property
+    def breaks(self) -> Float[Array, " n"]:
+        """Those of the table of time."""
+        return _breaks(self.of, self.x)
+
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """F ṡ_test."""
         return self.value(motion) * test.rate(self.joint)
@@ -163,7 +168,7 @@ class LineCharacteristic(AbstractLineForce):
         a: a marker.
         b: another marker; the points must not meet where the force is not zero.
         of: what the table is read at: "length" in m, "speed" in m/s, positive where the points part, or "time" in s.
-        x: points (n,) of it, increasing.
+        x: points (n,) of it, increasing; adaptive steps end at those of time.
         y: the force (n,) there in N.
         interpolation: "linear" or "cubic", as of `Table`.
         beyond: "hold" or "refuse", as of `Table`.
@@ -195,6 +200,11 @@ class LineCharacteristic(AbstractLineForce):
         self.a, self.b = marker(a, f"a of force '{name}'"), marker(b, f"b of force '{name}'")
         self.x, self.y, self.interpolation, self.beyond = table.x, table.y, interpolation, beyond
 
+    @property
+    def breaks(self) -> Float[Array, " n"]:
+        """Those of the table of time."""
+        return _breaks(self.of, self.x)
+
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """−f l̇_test."""
         return -self.value(motion) * self.speed(test)
@@ -207,6 +217,11 @@ class LineCharacteristic(AbstractLineForce):
             "time": lambda: motion.t,
         }
         return Table(self.x, self.y, self.interpolation, self.beyond)(read[self.of]())
+
+
+def _breaks(of: str, x: Float[Array, " n"]) -> Float[Array, " k"]:
+    """The points where a table is read at the time; none else."""
+    return x if of == "time" else x[:0]
 
 
 def _quantity(of: str, options: tuple[str, ...], name: str) -> str:

@@ -51,6 +51,11 @@ class AbstractForce(TextInNotebooks, eqx.Module):
         """Names of the joints whose reaction forces, `motion.load`, `power` is linear in; none by default."""
         return ()
 
+    @property
+    def breaks(self) -> Float[Array, " k"]:
+        """Times at which a derivative of the force jumps; none by default."""
+        return jnp.zeros(0, default_float())
+
     @abc.abstractmethod
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """The virtual power in W of the force without potential; linear in the velocities of `test`."""

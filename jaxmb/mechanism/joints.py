@@ -95,6 +95,12 @@ class CoordinateFunction(eqx.Module):
     linkage: AbstractLinkage
     name: str = eqx.field(static=True)
 
+    @property
+    def unit(self) -> str:
+        """SI unit of the coordinate."""
+        joint, index = self.linkage.index(self.name, "coordinates")
+        return self.linkage.slot(joint).pair.units[index]
+
     def __call__(self, t: Float[Array, ""], q: Float[Array, " nq"], params: Numbers) -> Float[Array, ""]:
         """The coordinate."""
         return self.linkage.motion(t, q, jnp.zeros(self.linkage.nv, q.dtype), params).coordinate(self.name)

@@ -24,7 +24,7 @@ def system_of(
     rates_are_velocities = not linkage.turns and all(
         h.pair.coordinates == h.pair.velocities for h in linkage.tree_joints
     )
-    breaks = [driver.breaks for driver in numbers.drivers if driver.breaks.size]
+    breaks = [element.breaks for element in (*numbers.drivers, *numbers.forces) if element.breaks.size]
     return System(
         linkage.coordinates,
         inertia=LinkageInertia(linkage),

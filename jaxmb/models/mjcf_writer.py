@@ -112,7 +112,12 @@ class MjcfWriter(TreeWriter):
         unsupported += [driver.name for driver in m.drivers]
         unsupported += [force.name for force in m.forces if not self._has_words(force) or twice(force)]
         unsupported += [actuator.name for actuator in m.actuators if not self._has_motor(actuator)]
-        self.refuse([*unsupported, *self._without_inertia()])
+        self.refuse(unsupported)
+        if light := self._without_inertia():
+            raise ValueError(
+                f"Bodies that move must have a mass and inertia to be written as MJCF, but {listing(light)} has none, as what lies between several joints of "
+                "one body: replace them by one joint, or give it some."
+            )
 
     def _unsupported_joints(self) -> list[str]:
         joints = self.mechanism.joints

@@ -16,6 +16,7 @@ from ..foundations import (
     listing,
     strong,
 )
+from ..mechanism import CoordinateFunction
 from ..reaction import determined_multipliers, scaled_rows
 from ..records import Record
 from ..simulation import Solution, columns_of, units_of
@@ -128,6 +129,7 @@ def _effort_units(run: _Run) -> dict[str, str]:
     units = {row: effort(x) for name, angular in rows.items() for row, x in zip(named[name], angular, strict=True)}
     locks = () if run.solution.modes is None else run.solution.modes.locks
     lock_units = {lock.name: names.coordinate_units[lock.fn.index] for lock in locks if isinstance(lock.fn, Coordinate)}
+    lock_units |= {lock.name: lock.fn.unit for lock in locks if isinstance(lock.fn, CoordinateFunction)}
     units |= {name: effort(unit == "rad") for name, unit in lock_units.items() if unit in ("m", "rad")}
     return units | joints.effort_units(run.system.params)
 

@@ -53,8 +53,8 @@ def fit(
             lower.plot(ts, residual[:, k], ".", ms=3, color=line.get_color())
         upper.set_title(label)
         lower.axhspan(-2, 2, color="0.9", zorder=0)
-        lower.set_xlabel("t / s")
+        lower.set_xlabel("t in s")
         upper.legend(fontsize="small")
     axes[0, 0].set_ylabel("signal")
-    axes[1, 0].set_ylabel("residual / σ")
+    axes[1, 0].set_ylabel("residual in σ")
     return figure

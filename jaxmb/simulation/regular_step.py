@@ -105,6 +105,11 @@ def regular_step(step: Stepper, state: State, u: Float[Array, " nu"] | None) -> 
     reason = not_regular(method, inputs.field)
     if reason is not None:
         raise ValueError(f"Argument `step` must make regular steps, but {reason}.")
+    if inputs.field.takes_samples:
+        raise ValueError(
+            f"Argument `step` must act in continuous time, but `{type(step.control).__name__}` holds its outputs between samples: give them as `u` of "
+            "each step, or export the program of XLA by `jaxmb.export.stablehlo`."
+        )
     field = with_layout(method, inputs.field, inputs.y0)
     return RegularStep(specialised(field), field.system.acting & jax.lax.stop_gradient(step.independent))
 

@@ -43,7 +43,7 @@ from ..system import Names, Scale, State, System, Terms, Values, apply_mode, can
 from ..topology import AbstractEvent, Plan, check_unattended, plan_events, resolution
 from .adjoint import integrate
 from .arguments import DRIFT, check_steps, checked_control, checked_solver
-from .clipping import Interrupted, Limited, landing
+from .clipping import Interrupted, Landing, Limited, landing
 from .drift import AbstractDrift
 from .engine import compiles_quickly
 from .feedback import FeedbackLoop, initial_state
@@ -248,11 +248,16 @@ def _with_tolerances_as_arrays(controller: dfx.AbstractStepSizeController) -> An
     return jax.tree.map(as_arrays, controller, is_leaf=adaptive)
 
 
-def _stopping(system: System, controller: dfx.AbstractStepSizeController) -> dfx.AbstractStepSizeController:
-    """The controller, if it is adaptive, with steps that end where a function of the system is not smooth."""
-    if system.breaks is None or not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
+def _stopping(
+    system: System, loop: FeedbackLoop | None, controller: dfx.AbstractStepSizeController
+) -> dfx.AbstractStepSizeController:
+    """The controller, if it is adaptive, with steps that end where a function of the system, or what a control law puts out, is not smooth."""
+    if not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
         return controller
-    return Interrupted(controller, system.breaks)
+    # What is held is smooth between samples.
+    for clock in () if loop is None or loop.clock is not None else loop.controller.breaks:
+        controller = Landing(controller, clock)
+    return controller if system.breaks is None else Interrupted(controller, system.breaks)
 
 
 def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:
@@ -415,7 +420,7 @@ def _step_sizes(
             controller if guarded is None else Limited(controller, jax.lax.stop_gradient(guarded) / STEPS_PER_RUN)
         )
     # Samples last: its steps must end at them, whatever limits and jumps the controllers within have chosen.
-    controller = _stopping(system, controller)
+    controller = _stopping(system, loop, controller)
     return controller if loop is None or loop.clock is None else landing(controller, loop.clock), dt0
 
 

@@ -23,7 +23,7 @@ class Status(TextInNotebooks):
         folder: where it is.
         rows: number of its rows.
         shards: number of its shards.
-        missing: the numbers of those that are not there.
+        missing: the numbers of those that are not there, or not whole.
         missing_rows: the number of rows in them.
     """
 
@@ -43,13 +43,14 @@ class Status(TextInNotebooks):
 
 @contract
 def status(folder: str | os.PathLike[str]) -> Status:
-    """Which shards of a sweep are there; nothing is read but the names of files.
+    """Which shards of a sweep are there and whole, as `run` finds them; of each the numbers of its rows are read.
 
     Raises:
         FileNotFoundError: if there is no sweep in the folder.
+        ImportError: without `pip install jaxmb[data]`.
     """
     shards = _shards(folder)
-    return _status(shards, tuple(i for i in range(shards.count) if not shards.path(i).exists()))
+    return _status(shards, tuple(i for i in range(shards.count) if not shards.has(i)))
 
 
 @contract

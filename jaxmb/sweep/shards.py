@@ -64,6 +64,13 @@ class Shards:
             data.close()
         return data if is_complete else None
 
+    def has(self, i: int) -> bool:
+        """Whether a shard is there, and whole."""
+        data = self.read(i)
+        if data is not None:
+            data.close()
+        return data is not None
+
     def write(self, i: int, data: "xarray.Dataset") -> None:
         """Puts a shard in its place, unless another process has meanwhile."""
         path = self.path(i)
@@ -75,12 +82,12 @@ class Shards:
                 data.to_netcdf(temporary, engine="netcdf4")
             # Contents reach the disk before the name does: after a power cut a shard is there in full or not at all.
             _flush(temporary)
-            if self.read(i) is None:
+            if not self.has(i):
                 _remove(path)
                 temporary.rename(path)
                 _flush_entry(self.folder)
         except OSError:
-            if self.read(i) is None:
+            if not self.has(i):
                 raise
 
     def tidy(self) -> None:
