@@ -571,6 +571,28 @@ def test_a_quick_step_is_left_to_the_general_program_where_anything_is_not_certa
     np.testing.assert_allclose([kept[2][8], kept[3][8]], [1e-3, 9.0])
 
 
+def test_the_general_program_makes_what_no_quick_step_can_and_decides_about_rows_anew(monkeypatch):
+    """Unless the run has failed, or is over and waits for others."""
+    (field, in_use, _), y = _passing(), StateVector.of(*jnp.zeros((2, 2)), jnp.zeros(()))
+    solver, field = ConstrainedSolver(dfx.Bosh3()), dataclasses.replace(field, step=Quick(True), until=jnp.array(2.0))
+    before = dataclasses.replace(solver.init(None, 0.0, 1.0, y, (dataclasses.replace(field, step=None), in_use)))
+    told = lambda general, at: (jnp.array(general), at.before.certified, at.t0)
+
+    @jax.jit
+    @jax.vmap
+    def found(irregular, failed, begin):
+        quick = lambda self, step, at: (irregular, told(False, at))
+        monkeypatch.setattr(ConstrainedSolver, "_regular_step", quick)
+        monkeypatch.setattr(ConstrainedSolver, "_general_step", lambda self, terms, at: told(True, at))
+        latest = dataclasses.replace(before, certified=jnp.array(True), failed=failed)
+        return solver._step(None, StepStart(field, begin, begin + 1, y, latest, failed))
+
+    cases = [(True, False, 1.0), (False, False, 1.0), (True, True, 1.0), (True, False, 2.0), (True, False, 2.5)]
+    general, certified, begin = found(*map(jnp.array, zip(*cases, strict=True)))
+    assert general.tolist() == [True, *[False] * 4] and certified.tolist() == [False, *[True] * 4]
+    np.testing.assert_array_equal(begin, [case[2] for case in cases])
+
+
 class Quick(eqx.Module):
     """A step of which only the start is asked for."""
 
