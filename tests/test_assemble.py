@@ -11,7 +11,7 @@ import pytest
 from systems import TELLING, fourbar, make, pendulum, slow_but, states, top
 
 import jaxmb as jm
-from jaxmb.kinematics import consistency, correction
+from jaxmb.kinematics import closing, consistency, correction
 from jaxmb.kinematics.closing import Guess, _missing, with_driven_turns
 from jaxmb.kinematics.search import SAMPLES, SOLVED, _descend, _unwound, search_pose
 from jaxmb.kinematics.shortest_move import LinearEquations, shortest_move
@@ -364,3 +364,36 @@ def test_an_angle_is_off_by_the_shorter_way_round():
     for target, off in ((2.5, 0.5), (-3.0, 6.0 - 2 * np.pi), (0.5 - 4 * np.pi, 2.5)):
         guess = Guess(jnp.zeros(()), q, q, aims=("O",), targets=jnp.array([target]))
         np.testing.assert_allclose(_missing(system, guess, q), [off], rtol=1e-12)
+
+
+def test_of_an_iteration_that_part_is_made_that_closes_best(monkeypatch):
+    """Of Newton's step in the metric of M a power of two from 1 to 1/128: Σ (φ/Φ)² + Σ (g/Σ |∂g/∂q| ℓ)² of aims g is least, and defined.
+
+    An aim that nothing moves at a pose counts in its own unit there.
+    """
+    lengths, reach, span, masses = 2.0 ** -np.arange(8), np.array([2.0, 0.5, 3.0]), 0.7, 1e16 * np.array([1.0, 3.0, 0.2])
+    row = lambda q, of=np: q[0] * q[1] + 3 * of.sqrt(q[2] + 1.5) - 9
+    aims = lambda q, of=np: of.stack([4 * of.sin(2 * q[1]) + q[2] - q[0], 2 + 6 * q[0] ** 2])
+    system = jm.System(
+        3, mass=lambda t, q, p: jnp.diag(jnp.asarray(masses)), constraints=[jm.Holonomic("row", lambda t, q, p: row(q, jnp))]
+    )
+    monkeypatch.setattr(closing, "_missing", lambda system, guess, q: aims(q, jnp))
+    scale = jm.system.Scale(*map(jnp.array, ([2e-8], [span], reach, [1.0], 1.0)))
+    guess = Guess(jnp.zeros(()), jnp.zeros(3), jnp.zeros(3), aims=("one", "two"), targets=jnp.zeros(2))
+    poses = np.random.default_rng(5).uniform(-1.2, 1.2, (40, 3))
+    poses[::2, 0] = 0
+    found = jax.jit(jax.vmap(lambda q: closing._closing_step(system, guess, q, q, scale)))(jnp.asarray(poses))
+    chosen = []
+    for q, q_found in zip(poses, found, strict=True):
+        rows = [[q[1], q[0], 1.5 / np.sqrt(q[2] + 1.5)], [-1, 8 * np.cos(2 * q[1]), 1], [12 * q[0], 0, 0]]
+        count = 3 if q[0] else 2
+        root = np.array(rows)[:count] / np.sqrt(masses)
+        move = -np.linalg.pinv(root) @ np.append(row(q), aims(q))[:count] / np.sqrt(masses)
+        far = np.abs(rows[1:]) @ reach
+        sizes = np.append(span, np.where(far > 0, far, 1))
+        with np.errstate(invalid="ignore"):
+            trials = q + lengths[:, None] * move
+            off = np.array([np.sum((np.append(row(x), aims(x)) / sizes) ** 2) for x in trials])
+        chosen.append(np.nanargmin(off))
+        np.testing.assert_allclose(q_found, trials[chosen[-1]], rtol=1e-9, atol=1e-12)
+    assert len(set(chosen)) > 4

@@ -25,7 +25,7 @@ from systems import FORMULATIONS, contradictory
 import jaxmb as jm
 from jaxmb.foundations import enforce
 from jaxmb.kinematics import BESIDE, NEAR, Correction, Rows, choose_rows, correct
-from jaxmb.simulation import judgement, passage
+from jaxmb.simulation import compiled_run, judgement, passage
 from jaxmb.simulation import solver as solver_module
 from jaxmb.simulation.compiled_step import StepResult
 from jaxmb.simulation.method import Method
@@ -591,6 +591,86 @@ def test_the_general_program_makes_what_no_quick_step_can_and_decides_about_rows
     general, certified, begin = found(*map(jnp.array, zip(*cases, strict=True)))
     assert general.tolist() == [True, *[False] * 4] and certified.tolist() == [False, *[True] * 4]
     np.testing.assert_array_equal(begin, [case[2] for case in cases])
+
+
+class Controlled(dfx.ConstantStepSize):
+    """Accepts errors up to one, with a known verdict on the step that follows."""
+
+    begin: jax.Array
+    end: jax.Array
+    jumped: jax.Array
+    fails: jax.Array
+
+    def adapt_step_size(self, t0, t1, y0, y1, args, error, order, state):
+        accept, infinite = jnp.all(error.packed <= 1), jnp.any(jnp.isinf(error.packed))
+        result = dfx.RESULTS.where(self.fails, dfx.RESULTS.dt_min_reached, dfx.RESULTS.successful)
+        begin = jnp.where(accept, self.begin, t0)
+        return accept, begin, self.end, self.jumped, state + jnp.where(infinite, 100, order), result
+
+
+def test_an_attempt_of_a_compiled_run_is_judged_as_in_diffraxs_loop(monkeypatch):
+    """What is carried on, whether it is accepted and whether another one follows, from 1 to 2 s of a run that lasts until 2.5 s.
+
+    A step that would end just before that ends then; after a rejection half of the rest is tried there. The first failure is told, but none of
+    an attempt that is rejected.
+    """
+    field, in_use, _ = _passing()
+    solver, y = ConstrainedSolver(dfx.Bosh3()), StateVector.of(*jnp.zeros((2, 2)), jnp.zeros(()))
+    kind, zero = object.__new__(compiled_run._RunKind), jnp.zeros(())
+    kind.__dict__.update(nq=2, nv=2, max_steps=7)
+    reasons = dfx.RESULTS.successful, dfx.RESULTS.breakdown, dfx.RESULTS.nonfinite, dfx.RESULTS.dt_min_reached
+
+    @jax.jit
+    @jax.vmap
+    def found(case):
+        def judged(self, step, start):
+            before = start.before
+            sure = before.certified & jnp.all(before.rows.in_use == in_use) & start.jumped
+            after = dataclasses.replace(
+                before,
+                inner=(y.like(before.inner[0].packed + sure), jnp.array(True)),
+                basis=before.basis + start.t1 - start.t0,
+                residual=before.residual + 0.5,
+                failed=case["failed"],
+            )
+            y1, error = y.like(start.y0.packed + step.raw.packed), y.like(y.packed + case["error"])
+            told = dfx.RESULTS.where(case["broken"], reasons[1], reasons[0])
+            return y1, error, {"shift": y.like(y.packed + 6)}, after, told
+
+        monkeypatch.setattr(ConstrainedSolver, "judged", judged)
+        carry = compiled_run.Carry(
+            t0=zero + 1, t1=zero + 2, y0=y.packed + 1, slope=y.packed + 2, basis=jnp.ones((2, 2)), jumped=jnp.array(True),
+            residual=3 * jnp.ones(2), failed=jnp.array(False), controller=zero + 10, steps=case["steps"],
+            accepted=jnp.array(3), result=dfx.RESULTS.where(case["over"], reasons[2], reasons[0]),
+        )  # fmt: skip
+        controller = Controlled(case["begin"], case["end"], case["jumped"], case["fails"])
+        settings = compiled_run._RunSettings(controller, zero + 2.5, zero + 2.4, None, jnp.array(True))
+        made = [y.packed + 4, jnp.ones((4, 5)), False, y.q, y.v, *jnp.zeros((2, 2)), jnp.zeros((2, 2)), False]
+        given = carry, list(map(jnp.asarray, made)), case["too_long"], in_use, solver, field, settings, kind
+        after, accepted, proceed, shift = compiled_run._judge_attempt(*given)
+        numbers = after.y0[0], after.slope[0], after.basis[0, 0], after.residual[0], after.jumped, after.failed, after.t0, after.t1
+        numbers += after.controller, after.steps, after.accepted, accepted, proceed, shift[0]
+        told = [k * (after.result == reason) for k, reason in enumerate(reasons)]
+        return jnp.stack([jnp.asarray(x, float) for x in (*numbers, sum(told))])
+
+    usual = {"error": 0.5, "begin": 2.0, "end": 2.3, "steps": 5}
+    usual |= dict.fromkeys(("failed", "broken", "over", "fails", "jumped", "too_long"), False)
+    cases = [{}, {"end": 2.4}, {"end": 2.45}, {"end": 2.6}, {"begin": 2.5, "end": 3.0}, {"begin": 2.6, "end": 3.0}]
+    cases += [{name: True} for name in ("failed", "broken", "over", "fails", "jumped", "too_long")]
+    cases += [{"error": 2.0} | more for more in ({}, {"end": 2.45}, {"failed": True}, {"broken": True}, {"over": True}, {"fails": True})]
+    cases += [{"error": np.nan}, {"steps": 6}, {"broken": True, "fails": True}, {"broken": True, "too_long": True}]
+    cases += [{"broken": True, "over": True}, {"error": 2.0, "jumped": True}]
+    cases = [usual | case for case in cases]
+    for case, told in zip(cases, found({name: jnp.asarray([case[name] for case in cases]) for name in usual}), strict=True):
+        infinite = np.isnan(case["error"]) or (case["too_long"] and not case["broken"])
+        good = not infinite and case["error"] <= 1
+        accept, begin = good or case["failed"], min(case["begin"], 2.5) if good else 1.0
+        end = case["end"] if case["end"] <= 2.4 else 2.5 if accept else (begin + 2.5) / 2
+        kept = (5, 3, 2, 3.5, case["jumped"], case["failed"]) if accept else (1, 2, 1, 3, True, False)
+        reason = 2 if case["over"] else 1 if case["broken"] and accept else 3 if case["fails"] else 0
+        more = begin < 2.5 and not reason and case["steps"] < 6
+        expected = *kept, begin, end, 110 if infinite else 13, case["steps"] + 1, 3 + accept, accept, more, 6, reason
+        np.testing.assert_allclose(told, expected, rtol=1e-14, err_msg=str(case))
 
 
 class Quick(eqx.Module):
