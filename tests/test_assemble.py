@@ -371,11 +371,18 @@ def test_of_an_iteration_that_part_is_made_that_closes_best(monkeypatch):
 
     An aim that nothing moves at a pose counts in its own unit there.
     """
-    lengths, reach, span, masses = 2.0 ** -np.arange(8), np.array([2.0, 0.5, 3.0]), 0.7, 1e16 * np.array([1.0, 3.0, 0.2])
+    lengths, reach, span, masses = (
+        2.0 ** -np.arange(8),
+        np.array([2.0, 0.5, 3.0]),
+        0.7,
+        1e16 * np.array([1.0, 3.0, 0.2]),
+    )
     row = lambda q, of=np: q[0] * q[1] + 3 * of.sqrt(q[2] + 1.5) - 9
     aims = lambda q, of=np: of.stack([4 * of.sin(2 * q[1]) + q[2] - q[0], 2 + 6 * q[0] ** 2])
     system = jm.System(
-        3, mass=lambda t, q, p: jnp.diag(jnp.asarray(masses)), constraints=[jm.Holonomic("row", lambda t, q, p: row(q, jnp))]
+        3,
+        mass=lambda t, q, p: jnp.diag(jnp.asarray(masses)),
+        constraints=[jm.Holonomic("row", lambda t, q, p: row(q, jnp))],
     )
     monkeypatch.setattr(closing, "_missing", lambda system, guess, q: aims(q, jnp))
     scale = jm.system.Scale(*map(jnp.array, ([2e-8], [span], reach, [1.0], 1.0)))

@@ -648,7 +648,16 @@ def test_an_attempt_of_a_compiled_run_is_judged_as_in_diffraxs_loop(monkeypatch)
         made = [y.packed + 4, jnp.ones((4, 5)), False, y.q, y.v, *jnp.zeros((2, 2)), jnp.zeros((2, 2)), False]
         given = carry, list(map(jnp.asarray, made)), case["too_long"], in_use, solver, field, settings, kind
         after, accepted, proceed, shift = compiled_run._judge_attempt(*given)
-        numbers = after.y0[0], after.slope[0], after.basis[0, 0], after.residual[0], after.jumped, after.failed, after.t0, after.t1
+        numbers = (
+            after.y0[0],
+            after.slope[0],
+            after.basis[0, 0],
+            after.residual[0],
+            after.jumped,
+            after.failed,
+            after.t0,
+            after.t1,
+        )
         numbers += after.controller, after.steps, after.accepted, accepted, proceed, shift[0]
         told = [k * (after.result == reason) for k, reason in enumerate(reasons)]
         return jnp.stack([jnp.asarray(x, float) for x in (*numbers, sum(told))])
@@ -657,11 +666,16 @@ def test_an_attempt_of_a_compiled_run_is_judged_as_in_diffraxs_loop(monkeypatch)
     usual |= dict.fromkeys(("failed", "broken", "over", "fails", "jumped", "too_long"), False)
     cases = [{}, {"end": 2.4}, {"end": 2.45}, {"end": 2.6}, {"begin": 2.5, "end": 3.0}, {"begin": 2.6, "end": 3.0}]
     cases += [{name: True} for name in ("failed", "broken", "over", "fails", "jumped", "too_long")]
-    cases += [{"error": 2.0} | more for more in ({}, {"end": 2.45}, {"failed": True}, {"broken": True}, {"over": True}, {"fails": True})]
+    cases += [
+        {"error": 2.0} | more
+        for more in ({}, {"end": 2.45}, {"failed": True}, {"broken": True}, {"over": True}, {"fails": True})
+    ]
     cases += [{"error": np.nan}, {"steps": 6}, {"broken": True, "fails": True}, {"broken": True, "too_long": True}]
     cases += [{"broken": True, "over": True}, {"error": 2.0, "jumped": True}]
     cases = [usual | case for case in cases]
-    for case, told in zip(cases, found({name: jnp.asarray([case[name] for case in cases]) for name in usual}), strict=True):
+    for case, told in zip(
+        cases, found({name: jnp.asarray([case[name] for case in cases]) for name in usual}), strict=True
+    ):
         infinite = np.isnan(case["error"]) or (case["too_long"] and not case["broken"])
         good = not infinite and case["error"] <= 1
         accept, begin = good or case["failed"], min(case["begin"], 2.5) if good else 1.0
