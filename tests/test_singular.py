@@ -1236,28 +1236,39 @@ def test_accelerations_beside_the_flat_pose_of_four_equal_bars():
 
 
 def test_a_copy_of_a_row_is_superfluous_where_both_vanish():
-    """x y + z (w − 3 z²/2) = 0, twice, beside x = 2 y: along z one leads on to w = 3 z²/2, and the other follows from it, where x and y begin to move too."""
+    """x y + z (w − 3 z²/2) = 0, twice, beside x = 2 y: along z one leads on to w = 3 z²/2, and the other follows from it, where x and y begin to move too.
+
+    Of both the multipliers are undefined or zero there; those of u = 0, twice, are what they are.
+    """
     both = lambda t, q, p: (q[0] * q[1] + q[2] * (q[3] - 1.5 * q[2] ** 2)) * jnp.array([1.0, 2.0])
     line = jm.Holonomic("line", lambda t, q, p: q[0] - 2 * q[1])
-    system = jm.System(4, mass=lambda t, q, p: jnp.eye(4), constraints=[jm.Holonomic("both", both), line])
-    start, method = jm.as_state(system, jnp.zeros(4), length=1.0), jm.formulation.GaussProjection()
+    apart = jm.Holonomic("apart", lambda t, q, p: q[4] * jnp.array([1.0, 3.0]))
+    force = lambda t, q, v, p: jnp.array([0.0, 0.0, 0.0, 0.0, 6.0])
+    system = jm.System(
+        5, mass=lambda t, q, p: jnp.eye(5), force=force, constraints=[jm.Holonomic("both", both), line, apart]
+    )
+    start, method = jm.as_state(system, jnp.zeros(5), length=1.0), jm.formulation.GaussProjection()
 
     @jax.jit
     def sorts(v, consistent, z=0.0):
-        terms = jm.evaluate(system, dataclasses.replace(start, q=jnp.stack([0.0, 0.0, z, 1.5 * z**2]), v=v))
+        terms = jm.evaluate(
+            system, dataclasses.replace(start, q=jnp.stack([0.0, 0.0, z, 1.5 * z**2, 0.0]), v=jnp.append(v, 0))
+        )
         found = method.decide(terms, terms.nearby, consistent)
         counts = jnp.stack([jnp.sum(x) for x in (found.in_use, found.degenerate, found.indeterminate)])
         there = method.acceleration(terms)
-        return counts, there.vdot, there.uncertainty
+        return counts, there.vdot[:4], there.uncertainty, there.multipliers
 
-    counts, vdot, _ = sorts(jnp.array([0, 0, 2.0, 0]), True)
-    assert counts.tolist() == [1, 1, 0]
+    counts, vdot, _, multipliers = sorts(jnp.array([0, 0, 2.0, 0]), True)
+    assert counts.tolist() == [2, 1, 0]
     np.testing.assert_allclose(vdot, [0, 0, 0, 3 * 2.0**2], atol=1e-12)
+    assert np.isnan(multipliers[:2]).any() and np.isfinite(multipliers[2:]).all()
+    np.testing.assert_allclose(multipliers[3:] @ np.array([1.0, 3.0]), -6.0, rtol=1e-12)
     # Of a velocity that is off the motion beside the pose it is told by how much, relative to it.
-    _, vdot, off = sorts(jnp.array([0, 0, 2.0, 3 * 1e-4 * 2.0 + 1e-6]), True, 1e-4)
+    _, vdot, off, _ = sorts(jnp.array([0, 0, 2.0, 3 * 1e-4 * 2.0 + 1e-6]), True, 1e-4)
     np.testing.assert_allclose(vdot, [0, 0, -9 * 1e-4 * 2.0**2, 3 * 2.0**2], atol=2e-5)
     np.testing.assert_allclose(off, 1e-6 / 2, rtol=1e-3)
-    assert sorts(jnp.zeros(4), True)[0].tolist() == [1, 0, 1]
+    assert sorts(jnp.zeros(4), True)[0].tolist() == [2, 0, 1]
     assert sorts(jnp.array([0, 0, 2.0, 0]), False)[0].tolist() == [0, 0, 0]  # a state off the constraints uses no rows
 
 
