@@ -282,6 +282,20 @@ def test_closures_are_free_of_drift():
     )
 
 
+def test_a_closure_reduces_masses_and_forces():
+    """To M_d = D M Dᵀ and h_d = D (h − M [0; ξ]): on y = x² t with D = [1, 2 x t] and ξ = 2 t ẋ² + 4 x ẋ."""
+    plane = jm.System(
+        ("x", "y"), mass=lambda t, q, p: jnp.diag(jnp.array([1.0, 2.0])), potential=lambda t, q, p: 7 * q[1],
+        constraints=[jm.Holonomic("curve", lambda t, q, p: q[1] - q[0] ** 2 * t)],
+    )  # fmt: skip
+    reduced = jm.kinematics.reduce(plane, jm.kinematics.Closure("curve", ["x"], lambda t, q, p: q**2 * t))
+    t, x, v = 0.7, 1.3, -0.4
+    at = jnp.array(t), jnp.array([x])
+    np.testing.assert_allclose(reduced.mass(*at), [[1 + 2 * (2 * x * t) ** 2]], rtol=1e-14)
+    force = 2 * x * t * (-7 - 2 * (2 * t * v**2 + 4 * x * v))
+    np.testing.assert_allclose(reduced.intrinsic_force(*at, jnp.array([v])), [force], rtol=1e-13)
+
+
 @pytest.mark.slow
 def test_closure_of_a_moving_constraint():
     """η ≠ 0: the reduced motion is that of the whole system, and Jacobi's energy is conserved with explicit work."""
