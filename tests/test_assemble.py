@@ -366,6 +366,33 @@ def test_an_angle_is_off_by_the_shorter_way_round():
         np.testing.assert_allclose(_missing(system, guess, q), [off], rtol=1e-12)
 
 
+class Turned(eqx.Module):
+    """Joints of which some are the wrong way round."""
+
+    aligned: dict
+
+    def alignment(self, q, params):
+        return self.aligned
+
+
+def test_a_joint_is_the_wrong_way_round_where_its_alignment_is_negative_and_it_acts():
+    rows = [jm.Holonomic(name, lambda t, q, p: q[:1]) for name in ("one", "two", "three")]
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=rows)
+    state = jm.State(jnp.zeros(()), *jnp.zeros((2, 2)), jm.system.Scale(*map(jnp.ones, (3, 3, 2, 3, ()))))
+    assert closing._orientation_checks(system, state) == ()
+    with_joints = lambda aligned: eqx.tree_at(lambda s: s.joints, system, Turned(aligned), is_leaf=lambda x: x is None)
+    assert closing._orientation_checks(with_joints({}), state) == ()
+    aligned = {name: jnp.array(x) for name, x in (("one", -0.5), ("two", 0.25), ("three", -0.125))}
+    for active, holds in ((None, [False, True, False]), ((True, True, False), [False, True, True])):
+        turned = with_joints(aligned)
+        if active is not None:
+            none = jnp.zeros(0)
+            turned = turned.in_mode(jm.system.Mode((), jnp.array(active), none, none, jnp.zeros(0, bool)))
+        (check,) = closing._orientation_checks(turned, state)
+        told = dict(zip(check.names, (check.amount <= check.limit).tolist(), strict=True))
+        assert told == dict(zip(("one", "two", "three"), holds, strict=True))
+
+
 def test_of_an_iteration_that_part_is_made_that_closes_best(monkeypatch):
     """Of Newton's step in the metric of M a power of two from 1 to 1/128: Σ (φ/Φ)² + Σ (g/Σ |∂g/∂q| ℓ)² of aims g is least, and defined.
 

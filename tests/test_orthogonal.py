@@ -137,6 +137,9 @@ def test_decoupling():
         parts, _, _ = projection(jm.formulation.OrthogonalProjection(inertia="skew"), terms)
         coupling = (jnp.eye(2) - parts.projector) @ mass @ np.linalg.inv(parts.inertia) @ parts.projector
         assert (float(decoupling(terms)) < 1e-14) == invariant == bool(jnp.abs(coupling).max() < 1e-14)
+    # (I − Pᵀ) M P = [[0, 1], [0, 0]] beside all of M.
+    parts = jnp.array([[2.0, 1.0], [1.0, 3.0]]), jnp.zeros(2), jnp.array([[1.0, 0.0]]), *[jnp.zeros(1)] * 2, jnp.ones(1)
+    np.testing.assert_allclose(decoupling(jm.system.Terms(*parts)), 1 / np.sqrt(15), rtol=1e-14)
 
 
 def test_length_metric():

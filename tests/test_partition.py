@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from types import SimpleNamespace
 
 import diffrax as dfx
 import equinox as eqx
@@ -13,6 +14,8 @@ from fourbar_model import CLOSURES, L0
 from systems import evaluated, fourbar, moving_line, sleigh, slow_but, states, top
 
 import jaxmb as jm
+from jaxmb.simulation.phase import Phases
+from jaxmb.simulation.step_records import RECORDED, Switches, with_switch
 
 partition = eqx.filter_jit(lambda formulation, terms: formulation.partition(terms))
 criterion = jax.jit(jm.formulation.projective_criterion)
@@ -397,3 +400,26 @@ def test_another_branch_is_refused_in_all_units(length):
     )
     with pytest.raises(ValueError, match="must give coordinate 'y' of the state"):
         jm.kinematics.restrict(system, lower, state(1))
+
+
+def test_changes_of_a_choice_are_recorded_in_their_order():
+    """As many as there is room for, all of them being counted; phases without a step have none."""
+    one, other, none = jnp.array([True, False]), jnp.array([False, True]), jnp.zeros((RECORDED, 2), bool)
+    start = Switches(jnp.array(0), jnp.full(RECORDED, jnp.nan), none, none)
+    assert with_switch(None, jnp.array(1.0), one, other) is with_switch(start, jnp.array(1.0), None, other) is None
+    found = with_switch(start, jnp.array(1.0), one, one)
+    assert int(found.count) == 0 and np.isnan(found.t).all()
+    for t, before, after in ((2.0, one, other), (3.0, other, other), (4.0, other, one)):
+        found = with_switch(found, jnp.array(t), before, after)
+    assert int(found.count) == 2 and found.t[:2].tolist() == [2.0, 4.0] and np.isnan(found.t[2:]).all()
+    assert found.before[:3].tolist() == [[True, False], [False, True], [False, False]]
+    assert found.after[:3].tolist() == [[False, True], [True, False], [False, False]]
+    full = with_switch(dataclasses.replace(found, count=jnp.array(RECORDED)), jnp.array(5.0), one, other)
+    assert int(full.count) == RECORDED + 1 and 5.0 not in full.t
+    phases = jax.tree.map(lambda *x: jnp.stack(x), start, found, found)
+    told = Phases.switches(
+        SimpleNamespace(accepted=SimpleNamespace(switches=phases), stats={"num_steps": jnp.array([0, 1, 0])})
+    )
+    assert int(told.count) == 4 and told.before.shape == (3 * RECORDED, 2)
+    assert np.flatnonzero(np.isfinite(told.t)).tolist() == [RECORDED, RECORDED + 1]
+    np.testing.assert_array_equal(told.after, np.concatenate([none, found.after, found.after]))
