@@ -337,7 +337,7 @@ def test_a_state_is_consistent_relative_to_the_sizes_of_its_mechanism():
     """φ by spans, C v + b by these in the time of a motion; what is rounding of a row at the speed of all coordinates is none, at rest as well."""
     rows = [
         jm.Holonomic("one", lambda t, q, p: q[:1]),
-        jm.Holonomic("two", lambda t, q, p: jnp.stack([1e-17 * q[0], q[1]])),
+        jm.Holonomic("two", lambda t, q, p: jnp.stack([3e-16 * q[0], q[1]])),
     ]
     system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=rows)
 
@@ -349,11 +349,11 @@ def test_a_state_is_consistent_relative_to_the_sizes_of_its_mechanism():
         return [[float(x) for x in c.amount] for c in checks]
 
     np.testing.assert_allclose(amounts([-1e-3, 2e-3], [0.0, -3e-3]), [[2e-3, 1e-2], [0.0, 3e-3 / 0.2 / 4]], rtol=1e-12)
-    # 1e-17 m/s of the second constraint's first row are rounding at 1 m/s, and would be something in its second row.
+    # 3e-16 m/s of the second constraint's first row are rounding at 1 m/s, and would be something in its second row.
     np.testing.assert_allclose(amounts([0.0, 0.0], [1.0, 0.0]), [[0.0, 0.0], [1 / 0.5 / 4, 0.0]], rtol=1e-12)
     np.testing.assert_allclose(amounts([0.0, 0.0], [0.0, 1e-17])[1], [0.0, 1e-17 / 0.2 / 4], rtol=1e-12)
     slow = amounts([0.0, 0.0], [1.0, 0.0], reach=1e3)[1]  # 1 m/s is slow where a coordinate has 1 km to go
-    np.testing.assert_allclose(slow, [1 / 0.5 / 4, 1e-17 / 0.25 / 4], rtol=1e-12)
+    np.testing.assert_allclose(slow, [1 / 0.5 / 4, 3e-16 / 0.25 / 4], rtol=1e-12)
     assert amounts([0.0, 0.0], [0.0, 0.0], rate=0.0) == [[0.0, 0.0]] * 2
 
 
