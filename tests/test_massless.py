@@ -194,6 +194,17 @@ def test_rows_are_sized_by_the_masses_nearest_to_them():
         assert np.array_equal(metric(regular), regular) == counts
 
 
+def test_sizes_of_rows_are_handed_on_across_three_velocities_without_mass():
+    """a_k x_k = b_k x_k+1 makes x_k+1 as heavy as M (b/a)², and its row is sized by that; a row beyond by the largest inertia that there is."""
+    m, a, b = 3.0, np.array([2.0, 3.0, 5.0, 0.5, 4.0]), np.array([0.7, 1.1, 1.5, 0.3, 2.0])
+    heavy = m * np.cumprod(np.append(1, (b / a)[:3] ** 2))
+    sizes = np.append(a[:3] ** 2 / heavy[:3], (a**2 + b**2)[3:] / heavy.max())
+    rows = np.pad(np.diag(a), ((0, 0), (0, 1))) - np.pad(np.diag(b), ((0, 0), (1, 0)))
+    mass = np.diag([m, 0, 0, 0, 0, 0])
+    expected = mass + rows.T @ np.diag(1 / sizes) @ rows
+    np.testing.assert_allclose(jm.linalg.regular_metric(jnp.asarray(mass), jnp.asarray(rows)), expected, rtol=1e-13)
+
+
 def slider(*cardan, more=()):
     """A crank that drives a slider by a rod, with a ball at one end and a cardan joint at the other."""
     bodies = [
