@@ -11,7 +11,7 @@ import pytest
 from systems import TELLING, fourbar, make, pendulum, slow_but, states, top
 
 import jaxmb as jm
-from jaxmb.kinematics import consistency, correction
+from jaxmb.kinematics import closing, consistency, correction
 from jaxmb.kinematics.closing import Guess, _missing, with_driven_turns
 from jaxmb.kinematics.search import SAMPLES, SOLVED, _descend, _unwound, search_pose
 from jaxmb.kinematics.shortest_move import LinearEquations, shortest_move
@@ -337,7 +337,7 @@ def test_a_state_is_consistent_relative_to_the_sizes_of_its_mechanism():
     """φ by spans, C v + b by these in the time of a motion; what is rounding of a row at the speed of all coordinates is none, at rest as well."""
     rows = [
         jm.Holonomic("one", lambda t, q, p: q[:1]),
-        jm.Holonomic("two", lambda t, q, p: jnp.stack([1e-17 * q[0], q[1]])),
+        jm.Holonomic("two", lambda t, q, p: jnp.stack([3e-16 * q[0], q[1]])),
     ]
     system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=rows)
 
@@ -349,11 +349,11 @@ def test_a_state_is_consistent_relative_to_the_sizes_of_its_mechanism():
         return [[float(x) for x in c.amount] for c in checks]
 
     np.testing.assert_allclose(amounts([-1e-3, 2e-3], [0.0, -3e-3]), [[2e-3, 1e-2], [0.0, 3e-3 / 0.2 / 4]], rtol=1e-12)
-    # 1e-17 m/s of the second constraint's first row are rounding at 1 m/s, and would be something in its second row.
+    # 3e-16 m/s of the second constraint's first row are rounding at 1 m/s, and would be something in its second row.
     np.testing.assert_allclose(amounts([0.0, 0.0], [1.0, 0.0]), [[0.0, 0.0], [1 / 0.5 / 4, 0.0]], rtol=1e-12)
     np.testing.assert_allclose(amounts([0.0, 0.0], [0.0, 1e-17])[1], [0.0, 1e-17 / 0.2 / 4], rtol=1e-12)
     slow = amounts([0.0, 0.0], [1.0, 0.0], reach=1e3)[1]  # 1 m/s is slow where a coordinate has 1 km to go
-    np.testing.assert_allclose(slow, [1 / 0.5 / 4, 1e-17 / 0.25 / 4], rtol=1e-12)
+    np.testing.assert_allclose(slow, [1 / 0.5 / 4, 3e-16 / 0.25 / 4], rtol=1e-12)
     assert amounts([0.0, 0.0], [0.0, 0.0], rate=0.0) == [[0.0, 0.0]] * 2
 
 
@@ -364,3 +364,70 @@ def test_an_angle_is_off_by_the_shorter_way_round():
     for target, off in ((2.5, 0.5), (-3.0, 6.0 - 2 * np.pi), (0.5 - 4 * np.pi, 2.5)):
         guess = Guess(jnp.zeros(()), q, q, aims=("O",), targets=jnp.array([target]))
         np.testing.assert_allclose(_missing(system, guess, q), [off], rtol=1e-12)
+
+
+class Turned(eqx.Module):
+    """Joints of which some are the wrong way round."""
+
+    aligned: dict
+
+    def alignment(self, q, params):
+        return self.aligned
+
+
+def test_a_joint_is_the_wrong_way_round_where_its_alignment_is_negative_and_it_acts():
+    rows = [jm.Holonomic(name, lambda t, q, p: q[:1]) for name in ("one", "two", "three")]
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=rows)
+    state = jm.State(jnp.zeros(()), *jnp.zeros((2, 2)), jm.system.Scale(*map(jnp.ones, (3, 3, 2, 3, ()))))
+    assert closing._orientation_checks(system, state) == ()
+    with_joints = lambda aligned: eqx.tree_at(lambda s: s.joints, system, Turned(aligned), is_leaf=lambda x: x is None)
+    assert closing._orientation_checks(with_joints({}), state) == ()
+    aligned = {name: jnp.array(x) for name, x in (("one", -0.5), ("two", 0.25), ("three", -0.125))}
+    for active, holds in ((None, [False, True, False]), ((True, True, False), [False, True, True])):
+        turned = with_joints(aligned)
+        if active is not None:
+            none = jnp.zeros(0)
+            turned = turned.in_mode(jm.system.Mode((), jnp.array(active), none, none, jnp.zeros(0, bool)))
+        (check,) = closing._orientation_checks(turned, state)
+        told = dict(zip(check.names, (check.amount <= check.limit).tolist(), strict=True))
+        assert told == dict(zip(("one", "two", "three"), holds, strict=True))
+
+
+def test_of_an_iteration_that_part_is_made_that_closes_best(monkeypatch):
+    """Of Newton's step in the metric of M a power of two from 1 to 1/128: Σ (φ/Φ)² + Σ (g/Σ |∂g/∂q| ℓ)² of aims g is least, and defined.
+
+    An aim that nothing moves at a pose counts in its own unit there.
+    """
+    lengths, reach, span, masses = (
+        2.0 ** -np.arange(8),
+        np.array([2.0, 0.5, 3.0]),
+        0.7,
+        1e16 * np.array([1.0, 3.0, 0.2]),
+    )
+    row = lambda q, of=np: q[0] * q[1] + 3 * of.sqrt(q[2] + 1.5) - 9
+    aims = lambda q, of=np: of.stack([4 * of.sin(2 * q[1]) + q[2] - q[0], 2 + 6 * q[0] ** 2])
+    system = jm.System(
+        3,
+        mass=lambda t, q, p: jnp.diag(jnp.asarray(masses)),
+        constraints=[jm.Holonomic("row", lambda t, q, p: row(q, jnp))],
+    )
+    monkeypatch.setattr(closing, "_missing", lambda system, guess, q: aims(q, jnp))
+    scale = jm.system.Scale(*map(jnp.array, ([2e-8], [span], reach, [1.0], 1.0)))
+    guess = Guess(jnp.zeros(()), jnp.zeros(3), jnp.zeros(3), aims=("one", "two"), targets=jnp.zeros(2))
+    poses = np.random.default_rng(5).uniform(-1.2, 1.2, (40, 3))
+    poses[::2, 0] = 0
+    found = jax.jit(jax.vmap(lambda q: closing._closing_step(system, guess, q, q, scale)))(jnp.asarray(poses))
+    chosen = []
+    for q, q_found in zip(poses, found, strict=True):
+        rows = [[q[1], q[0], 1.5 / np.sqrt(q[2] + 1.5)], [-1, 8 * np.cos(2 * q[1]), 1], [12 * q[0], 0, 0]]
+        count = 3 if q[0] else 2
+        root = np.array(rows)[:count] / np.sqrt(masses)
+        move = -np.linalg.pinv(root) @ np.append(row(q), aims(q))[:count] / np.sqrt(masses)
+        far = np.abs(rows[1:]) @ reach
+        sizes = np.append(span, np.where(far > 0, far, 1))
+        with np.errstate(invalid="ignore"):
+            trials = q + lengths[:, None] * move
+            off = np.array([np.sum((np.append(row(x), aims(x)) / sizes) ** 2) for x in trials])
+        chosen.append(np.nanargmin(off))
+        np.testing.assert_allclose(q_found, trials[chosen[-1]], rtol=1e-9, atol=1e-12)
+    assert len(set(chosen)) > 4

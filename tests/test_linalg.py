@@ -52,6 +52,7 @@ def test_a_solver_of_square_equations_refuses_others():
     solver, matrix = la.SquareSolver(), jnp.array([[2.0, 1.0], [0.0, 4.0]])
     solve = lambda a: lx.linear_solve(lx.MatrixLinearOperator(a), jnp.array([4.0, 4.0]), solver)
     np.testing.assert_allclose(solve(matrix).value, [1.5, 1.0], rtol=1e-14)
+    assert solver.assume_full_rank()  # no derivative of a rank that may change
     with pytest.raises(ValueError, match="`operator` must lead from vectors of one structure to such vectors"):
         solver.init(lx.MatrixLinearOperator(matrix[:, :1]), {})
 

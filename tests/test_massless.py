@@ -194,6 +194,17 @@ def test_rows_are_sized_by_the_masses_nearest_to_them():
         assert np.array_equal(metric(regular), regular) == counts
 
 
+def test_sizes_of_rows_are_handed_on_across_three_velocities_without_mass():
+    """a_k x_k = b_k x_k+1 makes x_k+1 as heavy as M (b/a)², and its row is sized by that; a row beyond by the largest inertia that there is."""
+    m, a, b = 3.0, np.array([2.0, 3.0, 5.0, 0.5, 4.0]), np.array([0.7, 1.1, 1.5, 0.3, 2.0])
+    heavy = m * np.cumprod(np.append(1, (b / a)[:3] ** 2))
+    sizes = np.append(a[:3] ** 2 / heavy[:3], (a**2 + b**2)[3:] / heavy.max())
+    rows = np.pad(np.diag(a), ((0, 0), (0, 1))) - np.pad(np.diag(b), ((0, 0), (1, 0)))
+    mass = np.diag([m, 0, 0, 0, 0, 0])
+    expected = mass + rows.T @ np.diag(1 / sizes) @ rows
+    np.testing.assert_allclose(jm.linalg.regular_metric(jnp.asarray(mass), jnp.asarray(rows)), expected, rtol=1e-13)
+
+
 def slider(*cardan, more=()):
     """A crank that drives a slider by a rod, with a ball at one end and a cardan joint at the other."""
     bodies = [
@@ -277,6 +288,59 @@ def test_beside_an_entry_that_vanishes_no_inertia_looks_small(x):
         mass, row = jnp.diag(jnp.array([1.0, 1.0, 4 * unit**2])), jnp.array([[x, -1.0, 0.3 * unit]])
         np.testing.assert_array_equal(jm.linalg.regular_metric(mass, row), mass)
     np.testing.assert_allclose(jm.reactions(system, state).reaction, [-x, 1.0], atol=1e-12)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e3])
+def test_an_entry_that_is_rounding_in_the_metric_of_the_masses_makes_no_inertia_small(unit):
+    """A rod of 6 m that stands upright on a rail, where the lever is cos 90°, in metres and in millimetres."""
+    length = 3.0 * unit
+    rail = jm.Holonomic("rail", lambda t, q, p: q[1] - length * jnp.sin(q[2]))
+    mass = jnp.diag(jnp.array([1.0, 1.0, length**2 / 3]))
+    system = jm.System(3, mass=lambda t, q, p: mass, constraints=[rail])
+    scale, beside = (jm.as_state(system, [0.0, length, np.pi / 2 - x]).scale for x in (0.0, 1e-3))
+    np.testing.assert_allclose(scale.row, beside.row, rtol=1e-3)
+    np.testing.assert_allclose(scale.reach, beside.reach, rtol=1e-2)
+    assert 1 < scale.row[0] < 2
+
+
+def slider_crank(mass, unit):
+    """In absolute coordinates, its rod of any mass."""
+    length = {"crank": 0.3 * unit, "rod": 0.9 * unit}
+    bodies = [P.Body.rod(name, {"crank": 1.0, "rod": mass}[name], length[name]) for name in length]
+    bodies.append(P.Body("slider", 0.5, 0.005 * unit**2))
+    joints = [P.Revolute("O", "ground", "crank.a"), P.Revolute("A", "crank.b", "rod.a")]
+    joints += [P.Revolute("B", "rod.b", "slider"), P.Prismatic("guide", "ground", "slider", axis=(1.0, 0.0))]
+    return P.Mechanism(bodies, joints, gravity=(0.0, -9.81 * unit)).build(coordinates="absolute")
+
+
+def slider_crank_pose(unit):
+    """At 0.7 rad of the crank; bodies are placed by their ends."""
+    elbow = 0.3 * np.array([np.cos(0.7), np.sin(0.7)])
+    rod = -np.arcsin(elbow[1] / 0.9)
+    places = [0.0, 0.0, *elbow, elbow[0] + 0.9 * np.cos(rod), 0.0]
+    return np.insert(unit * np.array(places), [2, 4, 6], [0.7, rod, 0.0])
+
+
+def test_lengths_do_not_grow_as_a_body_becomes_light():
+    """Else lines along which rows are measured carry it away from its neighbours before these have turned."""
+    for mass, unit in ((1e-3, 1.0), (1e-7, 1.0), (1e-9, 1e3), (1e-14, 1.0)):
+        reach = jm.as_state(slider_crank(mass, unit), slider_crank_pose(unit)).scale.reach
+        lengths = reach / np.where(np.arange(9) % 3 < 2, unit, 1)
+        assert np.all((lengths > 0.1) & (lengths < 10)), lengths
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [1.0, 1e3])
+def test_a_light_rod_takes_no_more_steps_than_a_heavy_one(unit):
+    places, steps = [], []
+    for mass in (1e-3, 1e-7, 1e-9, 1e-11, 1e-14):
+        system = slider_crank(mass, unit)
+        sol = jm.simulate(system, jm.assemble(system, slider_crank_pose(unit)), jnp.linspace(0, 0.5, 3))
+        assert sol.result == jm.RESULTS.successful
+        places.append(jm.position(system, sol, "slider")[:, 0] / unit)
+        steps.append(int(sol.stats["num_steps"]))
+    np.testing.assert_allclose(places[1:-1], places[-1:] * 3, atol=2e-7)
+    assert max(steps) < 1.2 * steps[0], steps
 
 
 def test_rounding_in_place_of_an_inertia_gives_no_row_a_size():

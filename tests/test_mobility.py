@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from bricard_joints import bricard_joints
 from mechanisms import three_cranks
 
 import jaxmb as jm
-from jaxmb.kinematics.diagnosis import _Analysis, _connected, _dependent, _ranges, spectral_gap
+from jaxmb.kinematics.diagnosis import _Analysis, _connected, _dependent, _ranges, _shared, spectral_gap
 
 P = jm.planar
 
@@ -105,6 +107,25 @@ def test_a_system_without_a_mechanism_has_numbers_only():
 
 
 # What is said of rows, from numbers alone
+
+
+class Bodies(eqx.Module):
+    """Rows of joints on two bodies, of which one follows from the others."""
+
+    mass: jax.Array
+    rows = property(lambda self: {"one": jnp.array([0, 2]), "two": jnp.array([1])})
+    jacobian = property(lambda self: jnp.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
+
+    def body_rows(self, system, state):
+        return self
+
+
+@pytest.mark.parametrize("unit", [1e-20, 1.0, 1e20])
+def test_joints_share_the_same_rows_whatever_the_unit_of_mass(unit):
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2))
+    system = eqx.tree_at(lambda system: system.joints, system, Bodies(unit * jnp.eye(2)), is_leaf=lambda x: x is None)
+    scale = jm.system.Scale(*jnp.zeros((2, 0)), jnp.ones(2), jnp.zeros(0), jnp.ones(()))
+    assert _shared(system, jm.State(jnp.zeros(()), *jnp.zeros((2, 2)), scale), 1e-7) == ((("one", "two"), 1),)
 
 
 def test_rows_that_combinations_tie_together_are_groups():

@@ -137,6 +137,9 @@ def test_decoupling():
         parts, _, _ = projection(jm.formulation.OrthogonalProjection(inertia="skew"), terms)
         coupling = (jnp.eye(2) - parts.projector) @ mass @ np.linalg.inv(parts.inertia) @ parts.projector
         assert (float(decoupling(terms)) < 1e-14) == invariant == bool(jnp.abs(coupling).max() < 1e-14)
+    # (I − Pᵀ) M P = [[0, 1], [0, 0]] beside all of M.
+    parts = jnp.array([[2.0, 1.0], [1.0, 3.0]]), jnp.zeros(2), jnp.array([[1.0, 0.0]]), *[jnp.zeros(1)] * 2, jnp.ones(1)
+    np.testing.assert_allclose(decoupling(jm.system.Terms(*parts)), 1 / np.sqrt(15), rtol=1e-14)
 
 
 def test_length_metric():
@@ -273,7 +276,7 @@ def late():
 
 
 def test_rows_that_the_dynamics_leave_out_are_corrected_on_position_level():
-    """At t = 1 the row that is left out holds a coordinate that no other row holds."""
+    """At t = 1 the row that is left out holds a coordinate that no other row holds; it stays left out."""
     system, state = late()
     formulation = jm.formulation.Elimination.of(system, ["second"])
     state = dataclasses.replace(state, t=state.t + 1.0, q=jnp.array([0.3, 0.1, 0.2]))
@@ -283,7 +286,9 @@ def test_rows_that_the_dynamics_leave_out_are_corrected_on_position_level():
         in_use = formulation.prepare(rows_at(system, state.t, state.q, state.scale.row))
         return correct(system, formulation, state, in_use, 2)
 
-    np.testing.assert_allclose(corrected(state).q, [0.0, 0.0, 0.2], atol=1e-14)
+    found = corrected(state)
+    np.testing.assert_allclose(found.q, [0.0, 0.0, 0.2], atol=1e-14)
+    assert found.in_use.tolist() == [True, False]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from types import SimpleNamespace
 
 import diffrax as dfx
 import equinox as eqx
@@ -13,6 +14,8 @@ from fourbar_model import CLOSURES, L0
 from systems import evaluated, fourbar, moving_line, sleigh, slow_but, states, top
 
 import jaxmb as jm
+from jaxmb.simulation.phase import Phases
+from jaxmb.simulation.step_records import RECORDED, Switches, with_switch
 
 partition = eqx.filter_jit(lambda formulation, terms: formulation.partition(terms))
 criterion = jax.jit(jm.formulation.projective_criterion)
@@ -282,6 +285,20 @@ def test_closures_are_free_of_drift():
     )
 
 
+def test_a_closure_reduces_masses_and_forces():
+    """To M_d = D M Dᵀ and h_d = D (h − M [0; ξ]): on y = x² t with D = [1, 2 x t] and ξ = 2 t ẋ² + 4 x ẋ."""
+    plane = jm.System(
+        ("x", "y"), mass=lambda t, q, p: jnp.diag(jnp.array([1.0, 2.0])), potential=lambda t, q, p: 7 * q[1],
+        constraints=[jm.Holonomic("curve", lambda t, q, p: q[1] - q[0] ** 2 * t)],
+    )  # fmt: skip
+    reduced = jm.kinematics.reduce(plane, jm.kinematics.Closure("curve", ["x"], lambda t, q, p: q**2 * t))
+    t, x, v = 0.7, 1.3, -0.4
+    at = jnp.array(t), jnp.array([x])
+    np.testing.assert_allclose(reduced.mass(*at), [[1 + 2 * (2 * x * t) ** 2]], rtol=1e-14)
+    force = 2 * x * t * (-7 - 2 * (2 * t * v**2 + 4 * x * v))
+    np.testing.assert_allclose(reduced.intrinsic_force(*at, jnp.array([v])), [force], rtol=1e-13)
+
+
 @pytest.mark.slow
 def test_closure_of_a_moving_constraint():
     """η ≠ 0: the reduced motion is that of the whole system, and Jacobi's energy is conserved with explicit work."""
@@ -383,3 +400,26 @@ def test_another_branch_is_refused_in_all_units(length):
     )
     with pytest.raises(ValueError, match="must give coordinate 'y' of the state"):
         jm.kinematics.restrict(system, lower, state(1))
+
+
+def test_changes_of_a_choice_are_recorded_in_their_order():
+    """As many as there is room for, all of them being counted; phases without a step have none."""
+    one, other, none = jnp.array([True, False]), jnp.array([False, True]), jnp.zeros((RECORDED, 2), bool)
+    start = Switches(jnp.array(0), jnp.full(RECORDED, jnp.nan), none, none)
+    assert with_switch(None, jnp.array(1.0), one, other) is with_switch(start, jnp.array(1.0), None, other) is None
+    found = with_switch(start, jnp.array(1.0), one, one)
+    assert int(found.count) == 0 and np.isnan(found.t).all()
+    for t, before, after in ((2.0, one, other), (3.0, other, other), (4.0, other, one)):
+        found = with_switch(found, jnp.array(t), before, after)
+    assert int(found.count) == 2 and found.t[:2].tolist() == [2.0, 4.0] and np.isnan(found.t[2:]).all()
+    assert found.before[:3].tolist() == [[True, False], [False, True], [False, False]]
+    assert found.after[:3].tolist() == [[False, True], [True, False], [False, False]]
+    full = with_switch(dataclasses.replace(found, count=jnp.array(RECORDED)), jnp.array(5.0), one, other)
+    assert int(full.count) == RECORDED + 1 and 5.0 not in full.t
+    phases = jax.tree.map(lambda *x: jnp.stack(x), start, found, found)
+    told = Phases.switches(
+        SimpleNamespace(accepted=SimpleNamespace(switches=phases), stats={"num_steps": jnp.array([0, 1, 0])})
+    )
+    assert int(told.count) == 4 and told.before.shape == (3 * RECORDED, 2)
+    assert np.flatnonzero(np.isfinite(told.t)).tolist() == [RECORDED, RECORDED + 1]
+    np.testing.assert_array_equal(told.after, np.concatenate([none, found.after, found.after]))

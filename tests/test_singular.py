@@ -25,7 +25,7 @@ from systems import FORMULATIONS, contradictory
 import jaxmb as jm
 from jaxmb.foundations import enforce
 from jaxmb.kinematics import BESIDE, NEAR, Correction, Rows, choose_rows, correct
-from jaxmb.simulation import judgement, passage
+from jaxmb.simulation import compiled_run, judgement, passage
 from jaxmb.simulation import solver as solver_module
 from jaxmb.simulation.compiled_step import StepResult
 from jaxmb.simulation.method import Method
@@ -569,6 +569,122 @@ def test_a_quick_step_is_left_to_the_general_program_where_anything_is_not_certa
     np.testing.assert_allclose([x[8] for x in told], [1.0, np.inf, 0.0, 0.0])
     np.testing.assert_allclose([x[0] for x in kept], [8.0 / 2, 1, 0.0, 9.0, 3.0, 2.0])
     np.testing.assert_allclose([kept[2][8], kept[3][8]], [1e-3, 9.0])
+
+
+def test_the_general_program_makes_what_no_quick_step_can_and_decides_about_rows_anew(monkeypatch):
+    """Unless the run has failed, or is over and waits for others."""
+    (field, in_use, _), y = _passing(), StateVector.of(*jnp.zeros((2, 2)), jnp.zeros(()))
+    solver, field = ConstrainedSolver(dfx.Bosh3()), dataclasses.replace(field, step=Quick(True), until=jnp.array(2.0))
+    before = dataclasses.replace(solver.init(None, 0.0, 1.0, y, (dataclasses.replace(field, step=None), in_use)))
+    told = lambda general, at: (jnp.array(general), at.before.certified, at.t0)
+
+    @jax.jit
+    @jax.vmap
+    def found(irregular, failed, begin):
+        quick = lambda self, step, at: (irregular, told(False, at))
+        monkeypatch.setattr(ConstrainedSolver, "_regular_step", quick)
+        monkeypatch.setattr(ConstrainedSolver, "_general_step", lambda self, terms, at: told(True, at))
+        latest = dataclasses.replace(before, certified=jnp.array(True), failed=failed)
+        return solver._step(None, StepStart(field, begin, begin + 1, y, latest, failed))
+
+    cases = [(True, False, 1.0), (False, False, 1.0), (True, True, 1.0), (True, False, 2.0), (True, False, 2.5)]
+    general, certified, begin = found(*map(jnp.array, zip(*cases, strict=True)))
+    assert general.tolist() == [True, *[False] * 4] and certified.tolist() == [False, *[True] * 4]
+    np.testing.assert_array_equal(begin, [case[2] for case in cases])
+
+
+class Controlled(dfx.ConstantStepSize):
+    """Accepts errors up to one, with a known verdict on the step that follows."""
+
+    begin: jax.Array
+    end: jax.Array
+    jumped: jax.Array
+    fails: jax.Array
+
+    def adapt_step_size(self, t0, t1, y0, y1, args, error, order, state):
+        accept, infinite = jnp.all(error.packed <= 1), jnp.any(jnp.isinf(error.packed))
+        result = dfx.RESULTS.where(self.fails, dfx.RESULTS.dt_min_reached, dfx.RESULTS.successful)
+        begin = jnp.where(accept, self.begin, t0)
+        return accept, begin, self.end, self.jumped, state + jnp.where(infinite, 100, order), result
+
+
+def test_an_attempt_of_a_compiled_run_is_judged_as_in_diffraxs_loop(monkeypatch):
+    """What is carried on, whether it is accepted and whether another one follows, from 1 to 2 s of a run that lasts until 2.5 s.
+
+    A step that would end just before that ends then; after a rejection half of the rest is tried there. The first failure is told, but none of
+    an attempt that is rejected.
+    """
+    field, in_use, _ = _passing()
+    solver, y = ConstrainedSolver(dfx.Bosh3()), StateVector.of(*jnp.zeros((2, 2)), jnp.zeros(()))
+    kind, zero = object.__new__(compiled_run._RunKind), jnp.zeros(())
+    kind.__dict__.update(nq=2, nv=2, max_steps=7)
+    reasons = dfx.RESULTS.successful, dfx.RESULTS.breakdown, dfx.RESULTS.nonfinite, dfx.RESULTS.dt_min_reached
+
+    @jax.jit
+    @jax.vmap
+    def found(case):
+        def judged(self, step, start):
+            before = start.before
+            sure = before.certified & jnp.all(before.rows.in_use == in_use) & start.jumped
+            after = dataclasses.replace(
+                before,
+                inner=(y.like(before.inner[0].packed + sure), jnp.array(True)),
+                basis=before.basis + start.t1 - start.t0,
+                residual=before.residual + 0.5,
+                failed=case["failed"],
+            )
+            y1, error = y.like(start.y0.packed + step.raw.packed), y.like(y.packed + case["error"])
+            told = dfx.RESULTS.where(case["broken"], reasons[1], reasons[0])
+            return y1, error, {"shift": y.like(y.packed + 6)}, after, told
+
+        monkeypatch.setattr(ConstrainedSolver, "judged", judged)
+        carry = compiled_run.Carry(
+            t0=zero + 1, t1=zero + 2, y0=y.packed + 1, slope=y.packed + 2, basis=jnp.ones((2, 2)), jumped=jnp.array(True),
+            residual=3 * jnp.ones(2), failed=jnp.array(False), controller=zero + 10, steps=case["steps"],
+            accepted=jnp.array(3), result=dfx.RESULTS.where(case["over"], reasons[2], reasons[0]),
+        )  # fmt: skip
+        controller = Controlled(case["begin"], case["end"], case["jumped"], case["fails"])
+        settings = compiled_run._RunSettings(controller, zero + 2.5, zero + 2.4, None, jnp.array(True))
+        made = [y.packed + 4, jnp.ones((4, 5)), False, y.q, y.v, *jnp.zeros((2, 2)), jnp.zeros((2, 2)), False]
+        given = carry, list(map(jnp.asarray, made)), case["too_long"], in_use, solver, field, settings, kind
+        after, accepted, proceed, shift = compiled_run._judge_attempt(*given)
+        numbers = (
+            after.y0[0],
+            after.slope[0],
+            after.basis[0, 0],
+            after.residual[0],
+            after.jumped,
+            after.failed,
+            after.t0,
+            after.t1,
+        )
+        numbers += after.controller, after.steps, after.accepted, accepted, proceed, shift[0]
+        told = [k * (after.result == reason) for k, reason in enumerate(reasons)]
+        return jnp.stack([jnp.asarray(x, float) for x in (*numbers, sum(told))])
+
+    usual = {"error": 0.5, "begin": 2.0, "end": 2.3, "steps": 5}
+    usual |= dict.fromkeys(("failed", "broken", "over", "fails", "jumped", "too_long"), False)
+    cases = [{}, {"end": 2.4}, {"end": 2.45}, {"end": 2.6}, {"begin": 2.5, "end": 3.0}, {"begin": 2.6, "end": 3.0}]
+    cases += [{name: True} for name in ("failed", "broken", "over", "fails", "jumped", "too_long")]
+    cases += [
+        {"error": 2.0} | more
+        for more in ({}, {"end": 2.45}, {"failed": True}, {"broken": True}, {"over": True}, {"fails": True})
+    ]
+    cases += [{"error": np.nan}, {"steps": 6}, {"broken": True, "fails": True}, {"broken": True, "too_long": True}]
+    cases += [{"broken": True, "over": True}, {"error": 2.0, "jumped": True}]
+    cases = [usual | case for case in cases]
+    for case, told in zip(
+        cases, found({name: jnp.asarray([case[name] for case in cases]) for name in usual}), strict=True
+    ):
+        infinite = np.isnan(case["error"]) or (case["too_long"] and not case["broken"])
+        good = not infinite and case["error"] <= 1
+        accept, begin = good or case["failed"], min(case["begin"], 2.5) if good else 1.0
+        end = case["end"] if case["end"] <= 2.4 else 2.5 if accept else (begin + 2.5) / 2
+        kept = (5, 3, 2, 3.5, case["jumped"], case["failed"]) if accept else (1, 2, 1, 3, True, False)
+        reason = 2 if case["over"] else 1 if case["broken"] and accept else 3 if case["fails"] else 0
+        more = begin < 2.5 and not reason and case["steps"] < 6
+        expected = *kept, begin, end, 110 if infinite else 13, case["steps"] + 1, 3 + accept, accept, more, 6, reason
+        np.testing.assert_allclose(told, expected, rtol=1e-14, err_msg=str(case))
 
 
 class Quick(eqx.Module):
@@ -1120,28 +1236,39 @@ def test_accelerations_beside_the_flat_pose_of_four_equal_bars():
 
 
 def test_a_copy_of_a_row_is_superfluous_where_both_vanish():
-    """x y + z (w − 3 z²/2) = 0, twice, beside x = 2 y: along z one leads on to w = 3 z²/2, and the other follows from it, where x and y begin to move too."""
+    """x y + z (w − 3 z²/2) = 0, twice, beside x = 2 y: along z one leads on to w = 3 z²/2, and the other follows from it, where x and y begin to move too.
+
+    Of both the multipliers are undefined or zero there; those of u = 0, twice, are what they are.
+    """
     both = lambda t, q, p: (q[0] * q[1] + q[2] * (q[3] - 1.5 * q[2] ** 2)) * jnp.array([1.0, 2.0])
     line = jm.Holonomic("line", lambda t, q, p: q[0] - 2 * q[1])
-    system = jm.System(4, mass=lambda t, q, p: jnp.eye(4), constraints=[jm.Holonomic("both", both), line])
-    start, method = jm.as_state(system, jnp.zeros(4), length=1.0), jm.formulation.GaussProjection()
+    apart = jm.Holonomic("apart", lambda t, q, p: q[4] * jnp.array([1.0, 3.0]))
+    force = lambda t, q, v, p: jnp.array([0.0, 0.0, 0.0, 0.0, 6.0])
+    system = jm.System(
+        5, mass=lambda t, q, p: jnp.eye(5), force=force, constraints=[jm.Holonomic("both", both), line, apart]
+    )
+    start, method = jm.as_state(system, jnp.zeros(5), length=1.0), jm.formulation.GaussProjection()
 
     @jax.jit
     def sorts(v, consistent, z=0.0):
-        terms = jm.evaluate(system, dataclasses.replace(start, q=jnp.stack([0.0, 0.0, z, 1.5 * z**2]), v=v))
+        terms = jm.evaluate(
+            system, dataclasses.replace(start, q=jnp.stack([0.0, 0.0, z, 1.5 * z**2, 0.0]), v=jnp.append(v, 0))
+        )
         found = method.decide(terms, terms.nearby, consistent)
         counts = jnp.stack([jnp.sum(x) for x in (found.in_use, found.degenerate, found.indeterminate)])
         there = method.acceleration(terms)
-        return counts, there.vdot, there.uncertainty
+        return counts, there.vdot[:4], there.uncertainty, there.multipliers
 
-    counts, vdot, _ = sorts(jnp.array([0, 0, 2.0, 0]), True)
-    assert counts.tolist() == [1, 1, 0]
+    counts, vdot, _, multipliers = sorts(jnp.array([0, 0, 2.0, 0]), True)
+    assert counts.tolist() == [2, 1, 0]
     np.testing.assert_allclose(vdot, [0, 0, 0, 3 * 2.0**2], atol=1e-12)
+    assert np.isnan(multipliers[:2]).any() and np.isfinite(multipliers[2:]).all()
+    np.testing.assert_allclose(multipliers[3:] @ np.array([1.0, 3.0]), -6.0, rtol=1e-12)
     # Of a velocity that is off the motion beside the pose it is told by how much, relative to it.
-    _, vdot, off = sorts(jnp.array([0, 0, 2.0, 3 * 1e-4 * 2.0 + 1e-6]), True, 1e-4)
+    _, vdot, off, _ = sorts(jnp.array([0, 0, 2.0, 3 * 1e-4 * 2.0 + 1e-6]), True, 1e-4)
     np.testing.assert_allclose(vdot, [0, 0, -9 * 1e-4 * 2.0**2, 3 * 2.0**2], atol=2e-5)
     np.testing.assert_allclose(off, 1e-6 / 2, rtol=1e-3)
-    assert sorts(jnp.zeros(4), True)[0].tolist() == [1, 0, 1]
+    assert sorts(jnp.zeros(4), True)[0].tolist() == [2, 0, 1]
     assert sorts(jnp.array([0, 0, 2.0, 0]), False)[0].tolist() == [0, 0, 0]  # a state off the constraints uses no rows
 
 

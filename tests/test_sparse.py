@@ -16,14 +16,18 @@ from jax.flatten_util import ravel_pytree
 from systems import sleigh, top
 
 import jaxmb as jm
-from jaxmb.kinematics import NEAR, choose_rows
+from jaxmb.kinematics import NEAR, Correction, Rows, choose_rows
 from jaxmb.lanes import NotScalarError, Shaped, sparsity, unavailable
 from jaxmb.linalg import BlockMatrix, ConstrainedFactor, Layout, SparseFactor, SparseRows
 from jaxmb.linalg.constrained import independent_factor
 from jaxmb.linalg.sparse import negative_determinant
-from jaxmb.simulation.solver import _carried_basis
+from jaxmb.simulation import sparse as sparse_module
+from jaxmb.simulation.solver import ConstrainedSolver, _carried_basis
+from jaxmb.simulation.stages import Stages, Tableau
+from jaxmb.simulation.state_vector import StateVector
+from jaxmb.simulation.step_records import StepStart
 from jaxmb.simulation.vector_field import VectorField
-from jaxmb.system import layout_of, linear_algebra
+from jaxmb.system import SparseTerms, layout_of, linear_algebra
 
 SEED = 3
 
@@ -260,6 +264,67 @@ KINDS = [jm.XLA, pytest.param(jm.Compiled, marks=compiled)]
 def run(system, state, end, sparse, engine=jm.XLA, **settings):
     settings = {"stepsize_controller": dfx.ConstantStepSize(), "dt0": end / 40} | settings
     return jm.simulate(system, state, jnp.array([end / 2, end]), engine=engine(sparse=sparse), **settings)
+
+
+def of(kind, **fields):
+    """A record with some of its fields only."""
+    record = object.__new__(kind)
+    for name, x in fields.items():
+        object.__setattr__(record, name, x)
+    return record
+
+
+def test_a_sparse_step_is_left_to_the_general_program_where_anything_is_not_certain(monkeypatch):
+    """Rows that are carried to it certified are taken as they are, others are all that act."""
+    layout = Layout.of(np.eye(2, dtype=bool), np.array([[1, 0], [1, 1]], bool))
+    system = jm.System(
+        2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("both", lambda t, q, p: jnp.cumsum(q))]
+    )
+    scale = jm.system.Scale(*map(jnp.ones, (2, 2, 2, 2, ())))
+    parts = jm.formulation.GaussProjection(), jm.Projection(), None, scale, jnp.array(True), None
+    field, zero = VectorField(system.with_layout(layout), *parts), jnp.zeros(())
+    y, one = StateVector.of(*jnp.zeros((2, 2)), zero), jnp.array([True, False])
+    before = ConstrainedSolver(dfx.Bosh3()).init(None, zero, zero + 1, y, (field, one))
+    end, terms, last = Correction.none(y.q, y.v, one, jnp.zeros((2, 0))), of(SparseTerms), of(SparseFactor)
+    band = SimpleNamespace(remainders=jnp.array([[3.0, 4.0]]))
+    first = of(SparseFactor, lowered=7.0, band=band, in_use=jnp.ones(2, bool), mass=SimpleNamespace(layout=layout))
+    monkeypatch.setattr(VectorField, "correction_by", lambda *_: end)
+    monkeypatch.setattr(VectorField, "with_correction", lambda self, t, raw, _: raw)
+
+    def found(case):
+        """Whether the step is irregular and which rows it takes; whether its stages are good, and a state alone."""
+        used = []
+        certain = lambda field, factor: jnp.array(case["start" if factor is first else "end"])
+
+        def stages(field, tableau, t0, t1, y0, in_use, slope):
+            used.append(in_use.tolist())
+            assert field.smooth
+            at = SimpleNamespace(factor=last, terms=terms, flow=y)
+            near, slopes = jnp.array([False, case["near"]]), y.like(jnp.zeros((4, 5)))
+            np.testing.assert_array_equal(field.initial_remainders, first.remainders)
+            return of(Stages, raw=y, slopes=slopes, last=at, near=near)
+
+        monkeypatch.setattr(sparse_module, "all_stages", stages)
+        monkeypatch.setattr(sparse_module, "certify_sparse", certain)
+        monkeypatch.setattr(sparse_module, "followed", lambda *_: jnp.array(case["follows"]))
+        monkeypatch.setattr(sparse_module, "factors_at", lambda *_, sparse: (terms, first) if sparse else None)
+        monkeypatch.setattr(SparseFactor, "orientation_changed", lambda self, x: jnp.array(x == 7 and case["turned"]))
+        own = dataclasses.replace(before, rows=Rows.independent(one, float), certified=jnp.array(case["certified"]))
+        start = StepStart(field, zero, zero + 1, y, own, jnp.array(False))
+        step, rows = sparse_module.sparse_step(start, Tableau.of(dfx.Bosh3(), float))
+        assert used == [rows.in_use.tolist()]
+        return bool(step.irregular), used[0]
+
+    usual = {"start": True, "end": True, "near": False, "turned": False, "follows": True, "certified": False}
+    some, both = [True, False], [True, True]
+    assert found(usual) == (False, both)
+    assert found(usual | {"certified": True}) == (False, some)
+    assert found(usual | {"certified": True, "start": False}) == (False, some)
+    for change in ({"start": False}, {"end": False}, {"turned": True}, {"follows": False}, {"near": True}):
+        assert found(usual | change) == (True, both)
+    for certain in (True, False):
+        monkeypatch.setattr(sparse_module, "certify_sparse", lambda *_, certain=certain: jnp.array(certain))
+        assert bool(sparse_module.sparse_at(field, zero, y, jnp.ones(2, bool))[1]) == (not certain)
 
 
 def test_sparse_steps_are_those_of_dense_ones_whatever_makes_them():

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..formulation import BESIDE, EXACT, ITERATIONS, OFFSETS, WEIGHTS, away_from_pose
 from ..foundations import program
-from ..linalg import ConstrainedFactor, row_norms
+from ..linalg import ConstrainedFactor
 from ..system import (
     Nearby,
     State,
@@ -18,7 +18,7 @@ from ..system import (
     position_residual,
     velocity_residual,
 )
-from .shortest_move import consistent_velocities, factor_with_fixed, fixed_rows, nearest
+from .shortest_move import consistent_velocities, factor_with_fixed, fixed_rows, fixed_sizes, nearest
 
 if TYPE_CHECKING:
     from .closing import Guess
@@ -90,7 +90,7 @@ def _on_regular_rows(
 
     def shift(q: Array, rows: Array, fixed: tuple[int, ...], extra: Array, residual: Array) -> Array:
         jacobian = jnp.concatenate([constraint_jacobian(system, t, q), extra])
-        sizes = jnp.concatenate([state.scale.row, row_norms(factor.metric, extra)])
+        sizes = jnp.concatenate([state.scale.row, fixed_sizes(factor.metric, extra)])
         mask = jnp.concatenate([rows, jnp.ones(len(fixed), bool)])
         values = jnp.concatenate([residual, jnp.zeros(len(fixed))])
         return ConstrainedFactor(factor.metric, jacobian, sizes, mask, guess.rank_tol).particular(values)

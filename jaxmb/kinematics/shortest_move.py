@@ -87,6 +87,13 @@ def fixed_rows(system: System, q: Array, fixed: tuple[int, ...]) -> Array:
     return rows if system.rate is None else rows @ rate_matrix(system.rate, q, system.nv)
 
 
+def fixed_sizes(metric: Array, extra: Array) -> Array:
+    """The sizes σ (k,) of the rows of what is fixed; of one that vanishes at a pose, as of the first number of a quaternion, 1."""
+    # Compared in the metric of M like all rows, else holds in metres and in millimetres would be of different rank.
+    size = lax.stop_gradient(row_norms(metric, extra))
+    return jnp.where(size > 0, size, 1)
+
+
 def consistent_velocities(
     system: System, guess: "Guess", t: Array, q: Array, v: Array, scale: Scale, mass: Array, jacobian: Array
 ) -> tuple[Array, Array]:
@@ -150,8 +157,7 @@ def factor_with_fixed(mass: Array, jacobian: Array, sizes: Array, extra: Array, 
     metric, first, m = regular_metric(mass, jacobian), None, jacobian.shape[0]
     if extra.shape[0]:
         jacobian = jnp.concatenate([jacobian, extra])
-        # Compared in the metric of M like all rows, else holds in metres and in millimetres would be of different rank.
-        sizes = lax.stop_gradient(jnp.concatenate([sizes, row_norms(metric, extra)]))
+        sizes = jnp.concatenate([sizes, fixed_sizes(metric, extra)])
         first = jnp.arange(jacobian.shape[0]) >= m  # what is held is held
     root = inverse_root(metric)
     rows = lax.stop_gradient(jacobian / sizes[:, None]) @ root.T

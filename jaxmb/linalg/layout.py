@@ -157,7 +157,7 @@ def _window(order: np.ndarray, touched: np.ndarray, count: int) -> np.ndarray:
     rows = np.concatenate([order, after], axis=1)
     padded = np.concatenate([touched, np.full((1, width), count)])
     unions = [np.setdiff1d(padded[r], [count]) for r in rows]
-    out = np.full((*rows.shape, max((len(u) for u in unions), default=0)), m * width)
+    out = np.full((*rows.shape, max(len(u) for u in unions)), m * width)
     for k, (own, union) in enumerate(zip(rows, unions, strict=True)):
         for r, i in enumerate(own):
             for slot, b in enumerate(padded[i]):

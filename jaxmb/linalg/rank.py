@@ -99,7 +99,10 @@ def _inertia_beside(
     for _ in range(BALANCING):
         largest = [jnp.max(balanced, axis=axis, keepdims=True, initial=0) for axis in (0, 1)]
         balanced = balanced / jnp.sqrt(nonzero(largest[0]) * nonzero(largest[1]))
-    takes_part = balanced > PART**2
+    # What is rounding in the metric of M takes no part, whatever the units; in M itself rounding is no inertia.
+    eps = SINGULAR * jnp.finfo(inertia.dtype).eps
+    sizes = squared / nonzero(jnp.maximum(inertia, eps * jnp.max(inertia)))
+    takes_part = (balanced > PART**2) & (sizes > eps**2 * jnp.max(sizes, axis=1, keepdims=True, initial=0))
     beside = jnp.where(takes_part, inertia / nonzero(squared), 0)
     larger = math.sqrt(LIGHT) * inertia > inertia[:, None]
     part = jnp.where(takes_part, squared, 0)

@@ -65,6 +65,8 @@ STRAIGHT = 6
 # some are angles. Rows of other constraints may be in any units, those of one by less than `UNLIKE` apart: in single precision the
 # two cannot be distinguished.
 ROUNDING, UNLIKE = 100, 1e9
+# The least inertia by which a coordinate of a mechanism is measured, relative to the largest of the others, see `_measuring_root`.
+LEAST = 1e-4
 # A coordinate that is less than this power of eps beside the others has no size of its own: a place that is zero but for what was rounded to get there.
 NEGLIGIBLE = 0.5
 
@@ -78,7 +80,8 @@ def measure(
     Rows of the first mask are zero everywhere, but for rounding beside other rows; those of the second vanish at the pose, and
     nothing determines over which length they grow.
 
-    Rows are evaluated along generic lines, of unit length per coordinate in the metric of M, at distances s from tiny to huge.
+    Rows are evaluated along generic lines, of unit length per coordinate in the metric of M, at distances s from tiny to huge; a mechanism's light bodies
+    count there with `LEAST` of the inertia of their neighbours.
     The length L of a row is where it has ceased to be a linear function of s: half of it is the first s with
 
         ‖C(2s) − 2 C(s) + C(0)‖ = (‖C(2s) − C(0)‖ + ‖C(0)‖)/8,
@@ -102,7 +105,7 @@ def measure(
         return Scale(none, none, jnp.zeros(system.nv, q.dtype), none, jnp.zeros_like(t)), none > 0, none > 0
     system, t, q = lax.stop_gradient((system, t, q))
     jacobian = constraint_jacobian(system, t, q)
-    root = metric_root(system.mass(t, q), jacobian)
+    root = _measuring_root(system, system.mass(t, q), jacobian)
     width = jnp.linalg.norm(root, axis=0)  # of each coordinate per unit of length in the metric
     size = jnp.linalg.norm(jacobian @ root.T, axis=1)
     line = _sample_lines(system, t, q, jacobian, root)
@@ -156,7 +159,7 @@ def with_rate(system: System, state: State, values: Values | None = None) -> Sta
     system, fixed = lax.stop_gradient((system, state))
     t, q, v = fixed.t, fixed.q, fixed.v
     here = Values.of(system, fixed) if values is None else values
-    jacobian, root = here.jacobian, here.root
+    jacobian, root = here.jacobian, _measuring_root(system, here.mass, here.jacobian)
     vdot = root.T @ (root @ (here.intrinsic + here.applied))
     derivative = lambda direction, tdot: jacobian_rate(system, t, q, direction, tdot)
     # Of a mechanism at rest the forces tell how fast it will go: a row that turns with acceleration a over its length takes a time of
@@ -169,6 +172,21 @@ def with_rate(system: System, state: State, values: Values | None = None) -> Sta
     # Where M is singular the free acceleration is not finite, and says nothing of the motion.
     rate = jnp.max(jnp.where(jnp.isfinite(rates), rates, 0), initial=0)
     return dataclasses.replace(state, scale=dataclasses.replace(state.scale, rate=rate))
+
+
+def _measuring_root(system: System, mass: Array, jacobian: Array) -> Float[Array, "nv nv"]:
+    """R of RᵀR = M⁻¹ by which rows and lines are measured: no coordinate is lighter there than `LEAST` of another of its kind in its rows.
+
+    Else lines would carry a light body far away from its neighbours before anything has turned, and rows would get levers of that length.
+    """
+    turning = angles(system)
+    if system.joints is None:  # kinds are not known: a length must not be compared with an angle
+        return metric_root(mass, jacobian)
+    read = (jacobian != 0).astype(mass.dtype)
+    alike = (read.T @ read > 0) & (turning[:, None] == turning)
+    inertia = jnp.diagonal(mass)
+    least = LEAST * jnp.max(jnp.where(alike, inertia, 0), axis=1)
+    return metric_root(mass + jnp.diag(jnp.maximum(least - inertia, 0)), jacobian)
 
 
 def free_acceleration(system: System, state: State, root: Float[Array, "nv nv"]) -> Float[Array, " nv"]:

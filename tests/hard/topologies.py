@@ -4,8 +4,6 @@ import dataclasses
 
 import numpy as np
 
-LIGHT = 1e-6  # mass of a light link in units of the others
-
 
 @dataclasses.dataclass
 class Link:
@@ -169,6 +167,11 @@ def planar_tree(rng):
     return draw
 
 
+def light(rng):
+    """The mass of a light link in units of the others."""
+    return 10 ** -rng.uniform(6, 12)
+
+
 def fourbar(rng, share=1.0):
     draw = Draw(rng, 2)
     bodies = [draw.body(), draw.body(share), draw.body()]
@@ -178,7 +181,7 @@ def fourbar(rng, share=1.0):
 
 
 def light_fourbar(rng):
-    return fourbar(rng, LIGHT)
+    return fourbar(rng, light(rng))
 
 
 def massless_fourbar(rng):
@@ -234,7 +237,7 @@ def watt(rng):
 
 def stephenson(rng):
     draw = Draw(rng, 2)
-    one, two, three, four, five = draw.body(), draw.body(LIGHT), draw.body(), draw.body(), draw.body(LIGHT)
+    one, two, three, four, five = draw.body(), draw.body(light(rng)), draw.body(), draw.body(), draw.body(light(rng))
     for a, b in ((0, one), (one, two), (two, three), (three, 0), (two, four), (four, five), (five, 0)):
         draw.joint("Revolute", a, b)
     draw.spring(0, four)
@@ -316,7 +319,7 @@ def spatial_tree(rng):
 def spatial_fourbar(rng):
     """Revolute, spherical, universal, revolute."""
     draw = Draw(rng, 3)
-    bodies = [draw.body(), draw.body(LIGHT), draw.body()]
+    bodies = [draw.body(), draw.body(light(rng)), draw.body()]
     ring(draw, bodies, ["Revolute", "Spherical", "Universal", "Revolute"])
     draw.spring(0, bodies[0])
     return draw
