@@ -330,7 +330,8 @@ class Force(AbstractForce):
         name: its name.
         at: its marker.
         fn: `fn(motion)` returns force and torque, in one array in the world: (fx, fy, τ) in the plane, (fx, fy, fz, τx, τy, τz)
-            in space. It may read all positions and velocities of the `Motion`, its time `motion.t` and `motion.params`.
+            in space. It may read all positions and velocities of the `Motion`, its time `motion.t` and `motion.params`; angles of joints outside
+            the tree between −π and π, unless an element at the joint counts their turns, such as a `JointSpring` without stiffness.
     """
 
     name: str = eqx.field(static=True)
@@ -361,7 +362,8 @@ class JointForce(AbstractForce):
         name: its name.
         joint: name of the joint.
         fn: `fn(motion)` returns an effort for each velocity of the joint, or one number. It reads angles of this joint with their
-            full turns, those of other joints outside the tree between −π and π.
+            full turns, those of other joints outside the tree between −π and π, unless an element there counts them, such as a `JointSpring`
+            without stiffness.
     """
 
     name: str = eqx.field(static=True)
