@@ -12,7 +12,7 @@ import pytest
 import jaxmb as jm
 from jaxmb.formulation import OFFSETS, WEIGHTS, growth
 from jaxmb.formulation.interpolation import away_from_pose
-from jaxmb.kinematics.closing import Guess
+from jaxmb.kinematics.closing import Guess, solve_guess
 from jaxmb.kinematics.correction import (
     Correction,
     at_rest,
@@ -182,6 +182,19 @@ def test_a_state_beside_a_pose_is_refined_by_states_further_along_the_motion(fix
         assert (np.abs(q[:count] - angles * ways) <= 1e-13 + 200 * error).all()
         np.testing.assert_allclose(v[:count], [RATE * ways] * count, rtol=0, atol=1e-10)
     np.testing.assert_array_equal([q[count:], v[count:]], [given_q[count:], given_v[count:]])
+
+
+def test_a_guess_that_was_moved_beside_a_pose_says_so():
+    """Also where only its velocities were; one that was not, or that is far from the pose, does not."""
+    ways = jnp.array([1.0, -2.0])
+
+    @jax.jit
+    @jax.vmap
+    def beside(angle, off):
+        here = elbow(True).with_params({"angle": angle, "smooth": True})
+        return solve_guess(here, Guess(jnp.zeros(()), angle * ways, RATE * ways + off)).beside
+
+    assert beside(*map(jnp.array, ([1e-3, 1e-3, 0.3], [1e-3, 0.0, 1e-3]))).tolist() == [True, False, False]
 
 
 @pytest.mark.slow

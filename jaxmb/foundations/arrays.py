@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import dtypes
 from jax.typing import ArrayLike
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from .check import arrays_of, is_concrete
 
@@ -76,3 +76,8 @@ def in_numpy(*arrays: PyTree[ArrayLike]) -> Any:
 def stacked(arrays: Sequence[PyTree[ArrayLike]]) -> jax.Array:
     """`jnp.stack`, which is compiled anew for each number of arrays only where one is traced."""
     return as_jax(arrays_of(arrays).stack(arrays))
+
+
+def place_among(values: Float[Array, " n"], x: Float[Array, ""], side: str = "right") -> Int[Array, ""]:
+    """The index of the first of increasing values that is larger than x, or with "left" no smaller, in a program without a loop: those of a run are slow."""
+    return jnp.searchsorted(values, x, side=side, method="scan_unrolled")

@@ -14,6 +14,7 @@ from ..foundations import (
     default_float,
     is_concrete,
     listing,
+    place_among,
 )
 from .force import AbstractForce, AbstractLineForce
 from .marker import Marker, MarkerLike, marker
@@ -72,7 +73,7 @@ class Table(TextInNotebooks, eqx.Module):
         """The value at x."""
         x = jnp.asarray(x, default_float())
         inside = jnp.clip(x, self.x[0], self.x[-1])
-        i = jnp.sum(inside >= self.x[1:-1])  # by comparisons: loops in the force of a run are slow
+        i = place_among(self.x[1:-1], inside)
         width = self.x[i + 1] - self.x[i]
         s, rise = (inside - self.x[i]) / width, self.y[i + 1] - self.y[i]
         y = self.y[i] + s * rise

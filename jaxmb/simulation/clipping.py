@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..control import AbstractClock
+from ..foundations import place_among
 from .real_scalar import Integer, RealScalar
 
 # Part of a step that is not worth one of its own.
@@ -93,7 +94,7 @@ class Limited(AbstractClipping):
 class Interrupted(AbstractClipping):
     """An adaptive controller whose steps end just before the vector field jumps, the next one beginning just after it.
 
-    What `diffrax.ClipStepSizeController` does with its `jump_ts`, without its search, which is no scalar program.
+    What `diffrax.ClipStepSizeController` does with its `jump_ts`, without its loop, which is no scalar program.
     """
 
     controller: dfx.AbstractAdaptiveStepSizeController
@@ -101,11 +102,16 @@ class Interrupted(AbstractClipping):
     after: Float[Array, " k"]
 
     def __init__(self, controller: dfx.AbstractAdaptiveStepSizeController, jump_ts: Array):
-        self.controller, self.before, self.after = controller, eqxi.prevbefore(jump_ts), eqxi.nextafter(jump_ts)
+        jumps = jnp.sort(jnp.asarray(jump_ts))
+        never = jnp.full(1, jnp.inf, jumps.dtype)  # behind the last one
+        self.controller = controller
+        self.before, self.after = (
+            jnp.concatenate([beside(jumps), never]) for beside in (eqxi.prevbefore, eqxi.nextafter)
+        )
 
     def clipped(self, start: Array, end: Array) -> Array:
         """The end of the step, just before the next jump at the latest."""
-        return jnp.minimum(end, jnp.min(jnp.where(self.before > start, self.before, jnp.inf), initial=jnp.inf))
+        return jnp.minimum(end, self.before[place_among(self.before, start)])
 
     def adapt_step_size(self, *arguments: Any, **named: Any) -> Any:
         """The controller's choice, ended before a jump or begun after it."""
@@ -192,6 +198,6 @@ def ends_of_steps(controller: PyTree, begins: Float[Array, " k"]) -> Float[Array
 
 def _moved(t: Array, sources: Array, targets: Array) -> tuple[Array, Array]:
     """Whether a time is one of `sources`, and the target that belongs to it, or else the time itself."""
-    at = t == sources
-    here = jnp.any(at)
-    return here, jnp.where(here, jnp.max(jnp.where(at, targets, -jnp.inf), initial=-jnp.inf), t)
+    i = place_among(sources, t, "left")
+    here = sources[i] == t
+    return here, jnp.where(here, targets[i], t)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..control import Timetable
 from ..deferral import with_fallback
 from ..formulation import AbstractFormulation, contradiction_tol, formulation_at
 from ..foundations import (
@@ -113,7 +114,8 @@ def simulate(
             were taken; for others, and with `dense=True` or `max_steps=None`, as by
             `RecursiveCheckpointAdjoint(checkpoints=max_steps)`. Other second derivatives need `DirectAdjoint()`.
         progress_meter: Diffrax's; none by default.
-        max_steps: largest number of steps, rejected ones included; with events, between two of them.
+        max_steps: largest number of steps, rejected ones included, and besides one for each time of a table at which steps end; with events,
+            between two of them.
         dense: whether to keep the interpolation for `Solution.evaluate`.
         engine: what makes the steps: `Compiled()`, code of this system alone, many times faster on a CPU, or `XLA()`; each with `sparse`
             for large systems. By default compiled code where it can be had, sparse where that pays; `choose_engine` tells which, and
@@ -159,13 +161,16 @@ def simulate(
         ts = enforce(ts, timing)
         if loop is not None and is_concrete(system, state, loop):
             _warn(loop.controller.check(system, state, formulation))
+    clocks = () if loop is None else (*_tables(loop), loop.clock)
+    ends = sum(clock.ts.size for clock in clocks if isinstance(clock, Timetable))
+    ends += 0 if system.breaks is None else system.breaks.size
     method = Method(
         solver=ConstrainedSolver(solver),
         controller=None if stepsize_controller is None else _with_tolerances_as_arrays(stepsize_controller),
         dt0=None if dt0 is None else jnp.asarray(dt0, ts.dtype),
         adjoint=adjoint,
         progress_meter=progress_meter or _SILENT,
-        max_steps=max_steps,
+        max_steps=None if max_steps is None else max_steps + ends,
         engine=engine,
     )
     inputs = _RunInputs(
@@ -254,10 +259,14 @@ def _stopping(
     """The controller, if it is adaptive, with steps that end where a function of the system, or what a control law puts out, is not smooth."""
     if not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
         return controller
-    # What is held is smooth between samples.
-    for clock in () if loop is None or loop.clock is not None else loop.controller.breaks:
-        controller = Landing(controller, clock)
+    for table in _tables(loop):
+        controller = Landing(controller, table)
     return controller if system.breaks is None else Interrupted(controller, system.breaks)
+
+
+def _tables(loop: FeedbackLoop | None) -> tuple[Timetable, ...]:
+    """When what a control law puts out is not smooth; what is held is smooth between samples."""
+    return () if loop is None or loop.clock is not None else loop.controller.breaks
 
 
 def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:
