@@ -232,6 +232,21 @@ def test_a_short_pulse_of_a_table_is_met():
 
 
 @pytest.mark.slow
+def test_derivatives_by_the_times_of_a_table():
+    """A pulse that comes later acts for less time: a body without friction gets less far by its speed; in both modes."""
+    free = jm.System(("s",), mass=lambda t, q, p: 2.0 * jnp.eye(1), actuation=lambda t, q, p: jnp.eye(1))
+    times = jnp.array([0.0, 5.0, 5.01, 5.02])
+
+    def way(shift, adjoint=None):
+        law = C.Recorded(times + shift, [0.0, 0.0, 3.0, 0.0])
+        return jm.simulate(free, jm.assemble(free), [10.0], control=law, adjoint=adjoint).q[-1, 0]
+
+    speed = 3.0 * 0.01 / 2.0
+    np.testing.assert_allclose(jax.grad(way)(0.0), -speed, rtol=1e-8)
+    np.testing.assert_allclose(jax.jacfwd(lambda x: way(x, dfx.ForwardMode()))(0.0), -speed, rtol=1e-8)
+
+
+@pytest.mark.slow
 def test_derivatives_by_inputs_that_hold():
     """In both modes; and the same inputs in steps of one's own, whose sums of 0.05 are not exactly the times of the table."""
     np.testing.assert_allclose(jax.grad(lambda x: held(x).v[-1, 0])(jnp.asarray(VALUES)), shares(), rtol=1e-8)

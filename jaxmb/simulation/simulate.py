@@ -44,7 +44,7 @@ from ..system import Names, Scale, State, System, Terms, Values, apply_mode, can
 from ..topology import AbstractEvent, Plan, check_unattended, plan_events, resolution
 from .adjoint import integrate
 from .arguments import DRIFT, check_steps, checked_control, checked_solver
-from .clipping import Interrupted, Landing, Limited, landing
+from .clipping import Interrupted, Limited, landing
 from .drift import AbstractDrift
 from .engine import compiles_quickly
 from .feedback import FeedbackLoop, initial_state
@@ -161,7 +161,7 @@ def simulate(
         ts = enforce(ts, timing)
         if loop is not None and is_concrete(system, state, loop):
             _warn(loop.controller.check(system, state, formulation))
-    clocks = () if loop is None else (*_tables(loop), loop.clock)
+    clocks = () if loop is None else (*loop.breaks, loop.clock)
     ends = sum(clock.ts.size for clock in clocks if isinstance(clock, Timetable))
     ends += 0 if system.breaks is None else system.breaks.size
     method = Method(
@@ -259,14 +259,10 @@ def _stopping(
     """The controller, if it is adaptive, with steps that end where a function of the system, or what a control law puts out, is not smooth."""
     if not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
         return controller
-    for table in _tables(loop):
-        controller = Landing(controller, table)
-    return controller if system.breaks is None else Interrupted(controller, system.breaks)
-
-
-def _tables(loop: FeedbackLoop | None) -> tuple[Timetable, ...]:
-    """When what a control law puts out is not smooth; what is held is smooth between samples."""
-    return () if loop is None or loop.clock is not None else loop.controller.breaks
+    # Apart, not at one instant: derivatives by the times of a table are others on both sides.
+    jumps = [] if loop is None else [table.ts for table in loop.breaks]
+    jumps += [] if system.breaks is None else [system.breaks]
+    return Interrupted(controller, jnp.concatenate(jumps)) if jumps else controller
 
 
 def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:

@@ -357,7 +357,8 @@ class VectorField(eqx.Module):
     @property
     def begins_anew(self) -> bool:
         """Whether a step may begin with another vector field than the one before it has ended with: behind a sample, or a jump."""
-        return self.takes_samples or self.system.breaks is not None
+        broken = self.system.breaks is not None or (self.loop is not None and bool(self.loop.breaks))
+        return self.takes_samples or broken
 
     def after_sample(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
         """The state after the sample of its controller that is due, if one is."""
