@@ -101,7 +101,7 @@ def _inertia_beside(
         balanced = balanced / jnp.sqrt(nonzero(largest[0]) * nonzero(largest[1]))
     # What is rounding in the metric of M takes no part, whatever the units; in M itself rounding is no inertia.
     eps = SINGULAR * jnp.finfo(inertia.dtype).eps
-    sizes = squared / nonzero(jnp.maximum(inertia, eps * jnp.max(inertia)))
+    sizes = squared / nonzero(jnp.maximum(inertia, eps * jnp.max(inertia, initial=0)))
     takes_part = (balanced > PART**2) & (sizes > eps**2 * jnp.max(sizes, axis=1, keepdims=True, initial=0))
     beside = jnp.where(takes_part, inertia / nonzero(squared), 0)
     larger = math.sqrt(LIGHT) * inertia > inertia[:, None]
