@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ..foundations import place_among
+from ..foundations import index_among
 
 Scalar = Float[Array, ""]
 
@@ -80,7 +80,7 @@ class Timetable(AbstractClock):
     def _following(self, t: Scalar) -> Int[Array, ""]:
         ts, t = lax.stop_gradient((self.ts, t))
         # side="right": at the time of an entry it is that entry.
-        following = place_among(ts, t)
+        following = index_among(ts, t)
         end, begin = ts[jnp.minimum(following, ts.shape[0] - 1)], ts[jnp.maximum(following - 1, 0)]
         # Steps of a fixed length come to a time by a sum, which rounding may leave just before it.
         return following + ((t < end) & (end - t <= SAME * (end - begin)))

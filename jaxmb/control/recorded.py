@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import Finite, Vector, as_parameters, contract, default_float, is_concrete, place_among
+from ..foundations import Finite, Vector, as_parameters, contract, default_float, index_among, is_concrete
 from ..system import joint_names
 from .clock import Timetable
 from .controller import AbstractController
@@ -88,7 +88,7 @@ class Recorded(AbstractController):
         last = self.ts.shape[0] - 1
         if (clock := self.clock) is not None:
             return self.values[jnp.clip(clock.number(t), 0, last).astype(int)]
-        i = jnp.clip(place_among(self.ts, t) - 1, 0, last)
+        i = jnp.clip(index_among(self.ts, t) - 1, 0, last)
         k = jnp.minimum(i + 1, last)
         width = self.ts[k] - self.ts[i]
         # The inner `where` keeps the quotient finite at the last entry, whose width is zero, and so its gradient.

@@ -5,7 +5,7 @@ from .arrays import as_jax as as_jax
 from .arrays import as_parameters as as_parameters
 from .arrays import default_float as default_float
 from .arrays import in_numpy as in_numpy
-from .arrays import place_among as place_among
+from .arrays import index_among as index_among
 from .arrays import stacked as stacked
 from .arrays import strong as strong
 from .blank import Blank as Blank

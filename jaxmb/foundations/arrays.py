@@ -78,6 +78,6 @@ def stacked(arrays: Sequence[PyTree[ArrayLike]]) -> jax.Array:
     return as_jax(arrays_of(arrays).stack(arrays))
 
 
-def place_among(values: Float[Array, " n"], x: Float[Array, ""], side: str = "right") -> Int[Array, ""]:
+def index_among(values: Float[Array, " n"], x: Float[Array, ""], side: str = "right") -> Int[Array, ""]:
     """The index of the first of increasing values that is larger than x, or with "left" no smaller, in a program without a loop: those of a run are slow."""
     return jnp.searchsorted(values, x, side=side, method="scan_unrolled")

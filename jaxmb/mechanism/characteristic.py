@@ -12,9 +12,9 @@ from ..foundations import (
     as_parameters,
     contract,
     default_float,
+    index_among,
     is_concrete,
     listing,
-    place_among,
 )
 from .force import AbstractForce, AbstractLineForce
 from .marker import Marker, MarkerLike, marker
@@ -73,7 +73,7 @@ class Table(TextInNotebooks, eqx.Module):
         """The value at x."""
         x = jnp.asarray(x, default_float())
         inside = jnp.clip(x, self.x[0], self.x[-1])
-        i = place_among(self.x[1:-1], inside)
+        i = index_among(self.x[1:-1], inside)
         width = self.x[i + 1] - self.x[i]
         s, rise = (inside - self.x[i]) / width, self.y[i + 1] - self.y[i]
         y = self.y[i] + s * rise

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..control import AbstractClock
-from ..foundations import place_among
+from ..foundations import index_among
 from .real_scalar import Integer, RealScalar
 
 # Part of a step that is not worth one of its own.
@@ -111,7 +111,7 @@ class Interrupted(AbstractClipping):
 
     def clipped(self, start: Array, end: Array) -> Array:
         """The end of the step, just before the next jump at the latest."""
-        return jnp.minimum(end, self.before[place_among(self.before, start)])
+        return jnp.minimum(end, self.before[index_among(self.before, start)])
 
     def adapt_step_size(self, *arguments: Any, **named: Any) -> Any:
         """The controller's choice, ended before a jump or begun after it."""
@@ -198,6 +198,6 @@ def ends_of_steps(controller: PyTree, begins: Float[Array, " k"]) -> Float[Array
 
 def _moved(t: Array, sources: Array, targets: Array) -> tuple[Array, Array]:
     """Whether a time is one of `sources`, and the target that belongs to it, or else the time itself."""
-    i = place_among(sources, t, "left")
+    i = index_among(sources, t, "left")
     here = sources[i] == t
     return here, jnp.where(here, targets[i], t)

@@ -161,16 +161,13 @@ def simulate(
         ts = enforce(ts, timing)
         if loop is not None and is_concrete(system, state, loop):
             _warn(loop.controller.check(system, state, formulation))
-    clocks = () if loop is None else (*loop.breaks, loop.clock)
-    ends = sum(clock.ts.size for clock in clocks if isinstance(clock, Timetable))
-    ends += 0 if system.breaks is None else system.breaks.size
     method = Method(
         solver=ConstrainedSolver(solver),
         controller=None if stepsize_controller is None else _with_tolerances_as_arrays(stepsize_controller),
         dt0=None if dt0 is None else jnp.asarray(dt0, ts.dtype),
         adjoint=adjoint,
         progress_meter=progress_meter or _SILENT,
-        max_steps=None if max_steps is None else max_steps + ends,
+        max_steps=_most_steps(max_steps, system, loop),
         engine=engine,
     )
     inputs = _RunInputs(
@@ -251,6 +248,14 @@ def _with_tolerances_as_arrays(controller: dfx.AbstractStepSizeController) -> An
         eqx.tree_at(lambda c: (c.rtol, c.atol), c, as_parameters((c.rtol, c.atol))) if adaptive(c) else c
     )
     return jax.tree.map(as_arrays, controller, is_leaf=adaptive)
+
+
+def _most_steps(max_steps: int | None, system: System, loop: FeedbackLoop | None) -> int | None:
+    """So many, and one more for each time of a table at which steps end; None without a limit."""
+    clocks = () if loop is None else (*loop.breaks, loop.clock)
+    ends = sum(clock.ts.size for clock in clocks if isinstance(clock, Timetable))
+    ends += 0 if system.breaks is None else system.breaks.size
+    return None if max_steps is None else max_steps + ends
 
 
 def _stopping(
