@@ -146,6 +146,22 @@ def test_gradient_across_jumps_of_the_force(solver, told):
         np.testing.assert_allclose(slope(2.0), [1 / 8, 1 / 4, 13 / 32], atol=1e-12)
 
 
+@pytest.mark.parametrize("engine", [None, pytest.param(jm.XLA(), marks=pytest.mark.slow)], ids=["compiled", "general"])
+def test_gradient_by_the_time_of_a_bend_of_the_force(engine):
+    """A push of 2 that grows from τ on by 3 (t − τ): x(1) = 1 + (1 − τ)³/2. No stage of the step before τ is behind it, wherever that is."""
+
+    def end(tau):
+        push = lambda t, q, v, p: jnp.stack([jnp.where(t < tau, 2.0, 2.0 + 3 * (t - p)), 0 * p])
+        rail = jm.Holonomic("rail", lambda t, q, p: q[1])
+        mass = lambda t, q, p: jnp.eye(2)
+        system = jm.System(2, mass=mass, force=push, constraints=[rail], params=tau, breaks=jnp.stack([tau]))
+        return jm.simulate(system, jm.as_state(system, [0.0, 0.0]), jnp.array([1.0]), engine=engine).q[-1, 0]
+
+    times = jnp.linspace(0.1, 0.9, 33)
+    found = jax.jit(jax.vmap(jax.value_and_grad(end)))(times)
+    np.testing.assert_allclose(found, [1 + (1 - times) ** 3 / 2, -1.5 * (1 - times) ** 2], rtol=1e-11)
+
+
 @pytest.mark.parametrize("engine", [jm.XLA(), pytest.param(None, marks=pytest.mark.slow)], ids=["general", "compiled"])
 def test_gradient_through_samples_of_what_is_no_scalar_program(engine):
     """A sort is none: a motor's torque, held for half a second. Steps are coarse and moved back onto the rod; = differences, to what they are moved by.

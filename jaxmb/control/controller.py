@@ -23,7 +23,7 @@ from ..foundations import (
     refusal,
 )
 from ..system import State, System, joint_names
-from .clock import AbstractClock, Timetable
+from .clock import AbstractClock
 from .instant import Instant
 from .plant import Plant, Response
 
@@ -42,7 +42,7 @@ class AbstractController(TextInNotebooks, eqx.Module):
         uses_plant: whether it reads more of its argument `plant` than `plant.params` and `plant.motion`: terms and responses.
         only_sampled: whether it has no meaning in continuous time.
         clock: the instants at which its outputs change, if they are held in between; steps end there.
-        breaks: tables of the instants at which a derivative of its outputs jumps, if they are not held; steps of an adaptive controller end there.
+        breaks: times (k,) at which a derivative of its outputs jumps, if they are not held; steps of an adaptive step-size controller end there.
     """
 
     @property
@@ -66,9 +66,9 @@ class AbstractController(TextInNotebooks, eqx.Module):
         return None
 
     @property
-    def breaks(self) -> tuple[Timetable, ...]:
+    def breaks(self) -> Float[Array, " k"]:
         """See above; none unless a class says otherwise."""
-        return ()
+        return jnp.zeros(0, default_float())
 
     def init(self, system: System) -> PyTree:
         """The state z at the start, a pytree of floating-point arrays; empty by default."""
@@ -239,9 +239,9 @@ class Sum(AbstractController):
             )
 
     @property
-    def breaks(self) -> tuple[Timetable, ...]:
+    def breaks(self) -> Float[Array, " k"]:
         """Those of all controllers."""
-        return tuple(clock for c in self.controllers for clock in c.breaks)
+        return jnp.concatenate([c.breaks for c in self.controllers])
 
     def init(self, system: System) -> PyTree:
         """Those of all controllers."""

@@ -77,9 +77,9 @@ class Recorded(AbstractController):
         return Timetable(ts=self.ts) if self.hold else None
 
     @property
-    def breaks(self) -> tuple[Timetable, ...]:
+    def breaks(self) -> Float[Array, " k"]:
         """The times of the table where its values are not held."""
-        return () if self.hold else (Timetable(ts=self.ts),)
+        return self.ts[:0] if self.hold else self.ts
 
     def output(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant

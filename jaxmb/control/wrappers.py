@@ -19,7 +19,7 @@ from ..foundations import (
     is_concrete,
 )
 from ..system import State, System
-from .clock import AbstractClock, Timetable
+from .clock import AbstractClock
 from .controller import AbstractController, as_controller
 from .instant import Instant
 from .plant import Plant, Response
@@ -66,7 +66,7 @@ class AbstractWrapper(AbstractController):
         return self.controller.clock
 
     @property
-    def breaks(self) -> tuple[Timetable, ...]:
+    def breaks(self) -> Float[Array, " k"]:
         """The other's."""
         return self.controller.breaks
 

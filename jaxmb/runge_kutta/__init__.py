@@ -2,6 +2,7 @@
 
 from .method import at_parts as at_parts
 from .method import begins_and_ceases as begins_and_ceases
+from .method import time_of_stage as time_of_stage
 from .run import RunProgram as RunProgram
 from .run_adjoint import RunAdjoint as RunAdjoint
 from .run_tangent import RunTangent as RunTangent

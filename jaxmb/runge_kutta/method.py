@@ -85,7 +85,7 @@ def explicit_step(
 
     def slope(slopes: Array, i: Array) -> tuple[Array, Any]:
         # An explicit method has a_ij = 0 for j ≥ i: slopes that are not made yet, zero here, do not count.
-        rate, more = stage(t0 + c[i] * h, y0 + a[i] @ slopes)
+        rate, more = stage(time_of_stage(t0, t1, c[i]), y0 + a[i] @ slopes)
         return slopes.at[i].set(h * rate), more
 
     slopes, first, last = jnp.zeros((a.shape[1], *y0.shape), y0.dtype), 0, len(a) - 1
@@ -99,9 +99,14 @@ def explicit_step(
     return y1, slopes.at[last:].set(h * rate), more, rest
 
 
+def time_of_stage(t0: Array, t1: Array, c: Array) -> Array:
+    """t₀ + c h, and t₁ itself for c = 1: a sum that is rounded up may be behind a jump of the vector field, just before which a step ends."""
+    return jnp.where(c == 1, t1, t0 + c * (t1 - t0))
+
+
 def at_parts(fn: Callable[[Array], Any], t0: Array, t1: Array, parts: int) -> Any:
     """A function of time at the ends of so many equal parts of a step, one after the other."""
-    return lax.map(lambda part: fn(t0 + part * (t1 - t0)), jnp.arange(1, parts + 1, dtype=t0.dtype) / parts)
+    return lax.map(lambda part: fn(time_of_stage(t0, t1, part)), jnp.arange(1, parts + 1, dtype=t0.dtype) / parts)
 
 
 def begins_and_ceases(holds: Array) -> Array:

@@ -9,7 +9,7 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from ..lanes import Call, Shaped, VJPProgram
-from .method import RungeKuttaProgram
+from .method import RungeKuttaProgram, time_of_stage
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ def sweep(
 
     def stage(carry: PyTree, i: Array) -> tuple[Any, None]:
         start, bars, active_bars = carry
-        pull = lambda: list(rate(i, t0 + c[i] * h, y0 + a[i] @ ks, h * bars[i]))
+        pull = lambda: list(rate(i, time_of_stage(t0, t1, c[i]), y0 + a[i] @ ks, h * bars[i]))
         none = lambda: [jnp.zeros_like(x) for x in (start, *active_bars)]
         # A first slope that was taken from the step before was not evaluated here: its cotangent h k̄₁ goes back to that step instead.
         bar, *more = lax.cond(reused & (i == 0), none, pull)

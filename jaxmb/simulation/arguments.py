@@ -34,7 +34,7 @@ def checked_control(system: System, state: State, control: object) -> tuple[Syst
     start = controller.init(system)
     if not all(jnp.issubdtype(jnp.result_type(x), jnp.floating) for x in jax.tree.leaves(start)):
         raise TypeError(f"`init` of `{type(controller).__name__}` must return floating-point numbers, but does not.")
-    loop = FeedbackLoop(controller, clock, start, system.nu, breaks=() if clock is not None else controller.breaks)
+    loop = FeedbackLoop(controller, clock, start, system.nu)
     loop.check(system, state)
     return system, loop
 

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..control import AbstractClock, AbstractController, Instant, Law, Plant, Response, Timetable
+from ..control import AbstractClock, AbstractController, Instant, Law, Plant, Response
 from ..foundations import shape_of
 from ..system import State, System
 from .state_vector import StateVector
@@ -22,9 +22,8 @@ Scalar = Float[Array, ""]
 class FeedbackLoop(eqx.Module):
     """A controller and how its numbers stand in `StateVector.control`: z; with a clock [n, z, u] or [n, z, u, u delayed].
 
-    n is the number of the next sample. `breaks` tell when what is put out is not smooth; what is held is smooth between samples. `reading` is
-    static: where it is set, the vector field has in place of ż what the controller puts out at the state itself, [z, u], or with a clock all
-    that a sample there makes of `StateVector.control`.
+    n is the number of the next sample. `reading` is static: where it is set, the vector field has in place of ż what the
+    controller puts out at the state itself, [z, u], or with a clock all that a sample there makes of `StateVector.control`.
     """
 
     controller: AbstractController
@@ -32,7 +31,6 @@ class FeedbackLoop(eqx.Module):
     start: PyTree
     nu: int = eqx.field(static=True)
     reading: bool = eqx.field(static=True, default=False)
-    breaks: tuple[Timetable, ...] = ()
 
     def check(self, system: System, state: State) -> None:
         """Raises a ValueError if outputs have the wrong shape, or a state holds what another controller remembers."""
@@ -150,6 +148,12 @@ class FeedbackLoop(eqx.Module):
                 f"`{name}` returns {flat.shape[0]}."
             )
         return flat
+
+
+def breaks_of(system: System, loop: FeedbackLoop | None) -> list[Float[Array, " k"]]:
+    """The times at which a function of the system, or what a control law puts out, is not smooth; what is held is smooth between samples."""
+    law = None if loop is None or loop.clock is not None else loop.controller.breaks
+    return [times for times in (system.breaks, law) if times is not None and times.size]
 
 
 def initial_state(loop: FeedbackLoop | None, state: State) -> StateVector:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ..deferral import with_fallback
 from ..formulation import OFFSETS, WEIGHTS
 from ..foundations import where_any
+from ..runge_kutta import time_of_stage
 from .certificate import certify
 from .compiled_step import CompiledStepAdjoint
 from .method import Method
@@ -220,7 +221,7 @@ class ReverseStep(eqx.Module):
             y_bar, active_bars = self.pull(
                 active,
                 replay,
-                t0 + c[i] * (t1 - t0),
+                time_of_stage(t0, t1, c[i]),
                 combine(y0, a[i], ks),
                 near[i],
                 tau[i],

@@ -19,7 +19,7 @@ from ..topology import Plan, fitting
 from .adjoint import integrate
 from .drift import AbstractDrift
 from .engine import compiled_step_of
-from .feedback import FeedbackLoop, initial_state
+from .feedback import FeedbackLoop, breaks_of, initial_state
 from .guard import Bisection, Guard
 from .judgement import verdict
 from .method import Method
@@ -111,6 +111,7 @@ class Run(eqx.Module):
             scale=self.scale,
             consistent=consistent,
             choice=choice,
+            interrupted=bool(breaks_of(system, self.loop)),
         )
 
     def flow(self, field: VectorField, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:

@@ -47,7 +47,7 @@ from .arguments import DRIFT, check_steps, checked_control, checked_solver
 from .clipping import Interrupted, Limited, landing
 from .drift import AbstractDrift
 from .engine import compiles_quickly
-from .feedback import FeedbackLoop, initial_state
+from .feedback import FeedbackLoop, breaks_of, initial_state
 from .guard import STEPS_PER_RUN
 from .judgement import verdict
 from .method import AbstractEngine, Method
@@ -252,10 +252,9 @@ def _with_tolerances_as_arrays(controller: dfx.AbstractStepSizeController) -> An
 
 def _most_steps(max_steps: int | None, system: System, loop: FeedbackLoop | None) -> int | None:
     """So many, and one more for each time of a table at which steps end; None without a limit."""
-    clocks = () if loop is None else (*loop.breaks, loop.clock)
-    ends = sum(clock.ts.size for clock in clocks if isinstance(clock, Timetable))
-    ends += 0 if system.breaks is None else system.breaks.size
-    return None if max_steps is None else max_steps + ends
+    ends = [*breaks_of(system, loop)]
+    ends += [loop.clock.ts] if loop is not None and isinstance(loop.clock, Timetable) else []
+    return None if max_steps is None else max_steps + sum(times.size for times in ends)
 
 
 def _stopping(
@@ -265,9 +264,8 @@ def _stopping(
     if not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
         return controller
     # Apart, not at one instant: derivatives by the times of a table are others on both sides.
-    jumps = [] if loop is None else [table.ts for table in loop.breaks]
-    jumps += [] if system.breaks is None else [system.breaks]
-    return Interrupted(controller, jnp.concatenate(jumps)) if jumps else controller
+    breaks = breaks_of(system, loop)
+    return Interrupted(controller, jnp.concatenate(breaks)) if breaks else controller
 
 
 def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:
@@ -380,6 +378,7 @@ def _problem(
         scale=scale,
         consistent=timely & all_hold(checks),
         choice=choice,
+        interrupted=bool(breaks_of(system, loop)),
     )
     return field, dataclasses.replace(method, controller=controller, dt0=dt0), sizes, checks
 

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..foundations import where_any
 from ..kinematics import BESIDE, NEAR
+from ..runge_kutta import time_of_stage
 from .state_vector import StateVector
 from .vector_field import Sample, VectorField
 
@@ -117,7 +118,7 @@ def all_stages(
         y = combine(y0, a, slopes)
         reused = (i == 0) & reuse
         # Only the last row is an end, where the corrected state is asked for too.
-        evaluate = lambda: field.evaluate(t0 + c * h, y, in_use, i == rows - 1, limit)
+        evaluate = lambda: field.evaluate(time_of_stage(t0, t1, c), y, in_use, i == rows - 1, limit)
         # One predicate for the batch: with one for each row `cond` becomes a selection, which evaluates both sides.
         sample = lax.cond(eqxi.unvmap_any(~reused), evaluate, lambda: latest)
         flow = slope.where(reused, sample.flow)

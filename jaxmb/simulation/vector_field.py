@@ -89,8 +89,8 @@ class VectorField(eqx.Module):
 
     `consistent` is false for a start that must not be integrated: its first step then ends the run. `choice` is the first choice
     of the formulation, which may hold a later one. `step` makes steps far from singular configurations, if it can be had. `smooth`
-    tells that all states are far from any singular pose; terms and factors are sparse then, if the system has a layout. The motion ends
-    at `until`, and by a `guard` sooner. `initial_remainders` holds the remainders of rows in use where a step by the system's layout has begun, for its
+    tells that all states are far from any singular pose; terms and factors are sparse then, if the system has a layout. `interrupted` tells of
+    times at which it is not smooth. The motion ends at `until`, and by a `guard` sooner. `initial_remainders` holds the remainders of rows in use where a step by the system's layout has begun, for its
     stages.
     """
 
@@ -103,6 +103,7 @@ class VectorField(eqx.Module):
     choice: Bool[Array, " n"] | None
     step: PyTree = None
     smooth: bool = eqx.field(static=True, default=False)
+    interrupted: bool = eqx.field(static=True, default=False)
     regular_only: RegularOnly | None = None
     until: Float[Array, ""] | None = None
     guard: PyTree = None
@@ -357,8 +358,7 @@ class VectorField(eqx.Module):
     @property
     def begins_anew(self) -> bool:
         """Whether a step may begin with another vector field than the one before it has ended with: behind a sample, or a jump."""
-        broken = self.system.breaks is not None or (self.loop is not None and bool(self.loop.breaks))
-        return self.takes_samples or broken
+        return self.takes_samples or self.interrupted
 
     def after_sample(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
         """The state after the sample of its controller that is due, if one is."""
