@@ -141,8 +141,9 @@ def test_the_smallest_of_so_many_singular_values():
     """Infinite of none, and zero beyond as many as there are; of a matrix without a size none counts."""
     found = PseudoInverse(jnp.zeros((3, 2)), jnp.array([5.0, 3.0]), jnp.array(2))
     assert [float(found.value(count)) for count in range(5)] == [np.inf, 5.0, 3.0, 0.0, 0.0]
-    nothing = invert(jnp.zeros((2, 3)), 1e-9, 0.0)
-    assert int(nothing.rank) == 0 and not nothing.inverse.any()
+    for damping in (None, 0.1, 0.0):
+        nothing = invert(jnp.zeros((2, 3)), 1e-9, 0.0, damping=damping)
+        assert int(nothing.rank) == 0 and not nothing.inverse.any()
 
 
 # Random systems

@@ -112,8 +112,10 @@ def _damped(matrix: Array, threshold: Array, left: Array, right: Array, outside:
     # Directions in `outside` have values of zero, which do not count; their number is traced, the shape is not.
     at = jnp.clip(count - 1, 0, len(left) - 1)
     smallest = jnp.where(count <= len(left), left[at] @ matrix @ right[at], 0)  # with its first derivative
-    missing = jnp.maximum(1 - (smallest / threshold) ** 2, 0)
-    square = matrix @ matrix.T + (threshold * missing) ** 2 * jnp.eye(k, dtype=matrix.dtype)
+    missing = jnp.maximum(1 - (smallest / jnp.where(threshold > 0, threshold, 1)) ** 2, 0)
+    # A matrix of zeros without a size has no other damping: its inverse is zero.
+    damping = jnp.where(jnp.any(matrix != 0) | (threshold > 0), threshold * missing, 1)
+    square = matrix @ matrix.T + damping**2 * jnp.eye(k, dtype=matrix.dtype)
     if outside is not None:
         square = square + threshold**2 * outside
     return solve_spd(square, matrix).T
