@@ -269,16 +269,19 @@ def test_how_fast_a_remainder_grows_is_that_of_what_the_row_has_beside_the_other
 
 
 def test_rows_in_use_are_certain_where_they_are_far_from_dependent_and_the_others_follow():
-    rows, ones = jnp.array([[1.0, 0.0], [0.6, 0.8], [1.0, 1e-6]]), jnp.ones(3)
-    terms = jm.system.Terms(jnp.eye(2), jnp.zeros(2), rows, 0 * ones, 0 * ones, ones)
-    scale = jm.system.Scale(ones, ones, jnp.ones(2), ones, jnp.ones(()))
+    ones = jnp.ones(3)
+    scale = jm.system.Scale(ones, ones, ones, ones, jnp.ones(()))
 
     @jax.jit
-    def certain(in_use):
-        return certify_dense(scale, jm.linalg.ConstrainedFactor(jnp.eye(2), rows, ones, in_use), terms, 2.5e-7)
+    def certain(in_use, off):
+        rows = jnp.array([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [1.0, 0.0, 0.0]]).at[2, 2].set(off)
+        terms = jm.system.Terms(jnp.eye(3), jnp.zeros(3), rows, 0 * ones, 0 * ones, ones)
+        return certify_dense(scale, jm.linalg.ConstrainedFactor(jnp.eye(3), rows, ones, in_use), terms, 2.5e-7)
 
-    cases = {(True, True, False): True, (True, False, False): False, (True, False, True): False}
-    assert {case: bool(certain(jnp.array(case))) for case in cases} == cases
+    both, cut = (True, True, False), 2.5e-7
+    cases = {(both, 0.9 * cut): True, (both, 1.1 * cut): False}
+    cases |= {((True, False, False), 0.0): False, ((True, False, True), 1e-6): False}
+    assert {(rows, off): bool(certain(jnp.array(rows), off)) for rows, off in cases} == cases
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e6])

@@ -52,7 +52,7 @@ class AbstractDrift(eqx.Module):
         state: State,
         corrected: State,
         in_use: Bool[Array, " m"],
-        sparse: bool = False,
+        sparse: bool,
     ) -> Callable[[System, State], State]:
         """A function of system and state that has the derivative of `correct`, which has made `corrected` of `state`; it may be `sparse`."""
         return lambda system, state: dataclasses.replace(state, q=system.normalise(state.q))
@@ -108,7 +108,7 @@ class Projection(AbstractDrift):
         state: State,
         corrected: State,
         in_use: Bool[Array, " m"],
-        sparse: bool = False,
+        sparse: bool,
     ) -> Callable[[System, State], State]:
         """See `jaxmb.kinematics.linearise_correction`."""
         return linearise_correction(system, formulation, state, corrected, in_use, sparse)
