@@ -76,15 +76,18 @@ def test_units_move_as_jaxmb_does(case, unit, tmp_path):
     assert np.abs(np.array(found[-1].tolist()[1:]) - expected).max() < 1e-6
 
 
-@needs_compiler
-def test_directional_derivatives_and_parameters(unit):
-    path = unit("pendulum")[1]
-    description = fmpy.read_model_description(str(path))
-    at = {v.name: v.valueReference for v in description.modelVariables}
-    folder = fmpy.extract(str(path))
-    instance = fmi3.FMU3Model(guid=description.guid, unzipDirectory=folder, modelIdentifier="mech", instanceName="one")
+def before_start(path, kind):
+    """A unit in its initialisation, and the references of its variables by name."""
+    description, folder = fmpy.read_model_description(str(path)), fmpy.extract(str(path))
+    instance = kind(guid=description.guid, unzipDirectory=folder, modelIdentifier="mech", instanceName="one")
     instance.instantiate()
     instance.enterInitializationMode()
+    return instance, {v.name: v.valueReference for v in description.modelVariables}
+
+
+@needs_compiler
+def test_directional_derivatives_and_parameters(unit):
+    instance, at = before_start(unit("pendulum")[1], fmi3.FMU3Model)
     instance.setFloat64([at["u0"], at["u1"]], [3.0, -1.0])
     instance.exitInitializationMode()
     unknowns = [at[name] for name in ("der(x')", "der(y')", "height")]
@@ -109,13 +112,7 @@ def test_directional_derivatives_and_parameters(unit):
 @needs_compiler
 def test_what_is_set_before_the_start_is_moved_onto_the_constraints(unit):
     """A longer rod and a speed along it: in co-simulation, too, the first state is consistent."""
-    path = unit("pendulum")[1]
-    description = fmpy.read_model_description(str(path))
-    at = {v.name: v.valueReference for v in description.modelVariables}
-    folder = fmpy.extract(str(path))
-    instance = fmi3.FMU3Slave(guid=description.guid, unzipDirectory=folder, modelIdentifier="mech", instanceName="one")
-    instance.instantiate()
-    instance.enterInitializationMode()
+    instance, at = before_start(unit("pendulum")[1], fmi3.FMU3Slave)
     instance.setFloat64([at["l"], at["x'"]], [1.001, 0.5])
     instance.exitInitializationMode()
     x, y, dx, dy = instance.getFloat64([at[name] for name in ("x", "y", "x'", "y'")])

@@ -89,9 +89,9 @@ class VectorField(eqx.Module):
 
     `consistent` is false for a start that must not be integrated: its first step then ends the run. `choice` is the first choice
     of the formulation, which may hold a later one. `step` makes steps far from singular configurations, if it can be had. `smooth`
-    tells that all states are far from any singular pose; terms and factors are sparse then, if the system has a layout. `interrupted` tells of
-    times at which it is not smooth. The motion ends at `until`, and by a `guard` sooner. `initial_remainders` holds the remainders of rows in use where a step by the system's layout has begun, for its
-    stages.
+    tells that all states are far from any singular pose; terms and factors are sparse then, if the system has a layout. `interrupted` tells that
+    there are times at which it is not smooth (`breaks_of`), also where these are differentiated and not at hand. The motion ends at `until`, and by
+    a `guard` sooner. `initial_remainders` holds the remainders of rows in use where a step by the system's layout has begun, for its stages.
     """
 
     system: System

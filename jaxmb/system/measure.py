@@ -65,7 +65,8 @@ STRAIGHT = 6
 # some are angles. Rows of other constraints may be in any units, those of one by less than `UNLIKE` apart: in single precision the
 # two cannot be distinguished.
 ROUNDING, UNLIKE = 100, 1e9
-# The least inertia by which a coordinate of a mechanism is measured, relative to the largest of the others, see `_measuring_root`.
+# The least inertia by which a coordinate of a mechanism is measured, relative to the largest of its kind in its rows, see `_measuring_root`. Measured without:
+# a slider–crank in absolute coordinates took 66 steps with a rod of 1e-5 or 1e-6 of the others' mass, 329 with one of 1e-7.
 LEAST = 1e-4
 # A coordinate that is less than this power of eps beside the others has no size of its own: a place that is zero but for what was rounded to get there.
 NEGLIGIBLE = 0.5
@@ -179,10 +180,9 @@ def _measuring_root(system: System, mass: Array, jacobian: Array) -> Float[Array
 
     Else lines would carry a light body far away from its neighbours before anything has turned, and rows would get levers of that length.
     """
-    turning = angles(system)
     if system.joints is None:  # kinds are not known: a length must not be compared with an angle
         return metric_root(mass, jacobian)
-    read = (jacobian != 0).astype(mass.dtype)
+    turning, read = angles(system), (jacobian != 0).astype(mass.dtype)
     alike = (read.T @ read > 0) & (turning[:, None] == turning)
     inertia = jnp.diagonal(mass)
     least = LEAST * jnp.max(jnp.where(alike, inertia, 0), axis=1)
