@@ -1,4 +1,5 @@
 import ctypes
+import gc
 import importlib.machinery
 import mmap
 import os
@@ -18,6 +19,9 @@ jax.config.update("jax_enable_x64", True)
 cache = pathlib.Path(os.environ.get("JAXMB_TEST_CACHE", pathlib.Path(__file__).parent.parent / ".jax_cache"))
 jax.config.update("jax_compilation_cache_dir", str(cache / os.environ.get("PYTEST_XDIST_WORKER", "alone")))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+# What is traced lives long: by default a tenth of the time goes into looking for what does not.
+gc.set_threshold(200_000, 20, 100)
 
 # A worker that has more forgets the programs of earlier tests.
 MEMORY = 2.5 * 2**30
@@ -81,6 +85,7 @@ def few_programs_at_a_time():
     used = pathlib.Path("/proc/self/statm")
     if used.exists() and int(used.read_text().split()[1]) * mmap.PAGESIZE > MEMORY:
         jax.clear_caches()
+        gc.collect()
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:  # glibc keeps what is freed
             trim(0)

@@ -14,6 +14,7 @@ from jaxmb.linalg.rank import LIGHT, _inertia_beside
 
 P, S = jm.planar, jm.spatial
 TS = jnp.array([0.1, 0.2])
+regular_metric = jax.jit(jm.linalg.regular_metric)  # one program, not some fifty of one operation each
 
 
 def fourbar(unit, coupler="body", mass=0.0):
@@ -173,16 +174,14 @@ def test_rows_are_sized_by_the_masses_nearest_to_them():
     m, units = 3.0, np.array([1e-17, 1.0, 40.0, 1e6])
     ends = np.array([[1, -1, 0, 0, 0, 0], [0, 1, -1, 0, 0, 0], [0, 0, 1, -1, 0, 0], [1e-17, 0, 0, 0, 1, -1]])
     mass = np.diag([m, 0, 0, 0, 0, 0])
-    metric = lambda mass: jm.linalg.regular_metric(jnp.asarray(mass), jnp.asarray(units[:, None] * ends))
+    metric = lambda mass: regular_metric(jnp.asarray(mass), jnp.asarray(units[:, None] * ends))
     weights = m * np.array(
         [1, 1, 1, 0.5]
     )  # a row without any mass by the largest inertia that there is, in both its entries
     np.testing.assert_allclose(metric(mass), mass + ends.T @ np.diag(weights) @ ends, rtol=1e-14, atol=1e-14)
     np.testing.assert_allclose(metric(1e-3 * mass), 1e-3 * metric(mass), rtol=1e-13, atol=1e-17)
     # A row that vanishes at a pose has no part in the sizes of the others.
-    lost = jm.linalg.regular_metric(
-        jnp.asarray(mass), jnp.asarray(np.append(units[:, None] * ends, np.zeros((1, 6)), 0))
-    )
+    lost = regular_metric(jnp.asarray(mass), jnp.asarray(np.append(units[:, None] * ends, np.zeros((1, 6)), 0)))
     np.testing.assert_allclose(lost, metric(mass), rtol=1e-14, atol=1e-14)
     for unit in (1e-20, 1e20):
         regular = unit * (np.eye(6) + 0.5)
@@ -202,7 +201,7 @@ def test_sizes_of_rows_are_handed_on_across_three_velocities_without_mass():
     rows = np.pad(np.diag(a), ((0, 0), (0, 1))) - np.pad(np.diag(b), ((0, 0), (1, 0)))
     mass = np.diag([m, 0, 0, 0, 0, 0])
     expected = mass + rows.T @ np.diag(1 / sizes) @ rows
-    np.testing.assert_allclose(jm.linalg.regular_metric(jnp.asarray(mass), jnp.asarray(rows)), expected, rtol=1e-13)
+    np.testing.assert_allclose(regular_metric(jnp.asarray(mass), jnp.asarray(rows)), expected, rtol=1e-13)
 
 
 def slider(*cardan, more=()):
@@ -282,11 +281,11 @@ def test_beside_an_entry_that_vanishes_no_inertia_looks_small(x):
     rod = jm.Holonomic("rod", lambda t, q, p: q @ q - 1)
     system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[rod])
     state = jm.assemble(system, [x, -1.0], [1.0, 0.0])
-    np.testing.assert_array_equal(jm.linalg.regular_metric(jnp.eye(2), 2 * state.q[None]), np.eye(2))
+    np.testing.assert_array_equal(regular_metric(jnp.eye(2), 2 * state.q[None]), np.eye(2))
     # A body at the end of the rod, in metres and in millimetres.
     for unit in (1.0, 1e3):
         mass, row = jnp.diag(jnp.array([1.0, 1.0, 4 * unit**2])), jnp.array([[x, -1.0, 0.3 * unit]])
-        np.testing.assert_array_equal(jm.linalg.regular_metric(mass, row), mass)
+        np.testing.assert_array_equal(regular_metric(mass, row), mass)
     np.testing.assert_allclose(jm.reactions(system, state).reaction, [-x, 1.0], atol=1e-12)
 
 
@@ -351,7 +350,7 @@ def test_rounding_in_place_of_an_inertia_gives_no_row_a_size():
         rows = jnp.block([[jnp.eye(3), unit * np.cross(np.eye(3), arm)], [jnp.zeros((2, 3)), across]])
         for rounding in (0.0, 3e-17, -2e-17, 1e-13):
             mass = jnp.diag(jnp.array([1.0, 1.0, 1.0, unit**2, unit**2, rounding * unit**2]))
-            metric = jm.linalg.regular_metric(mass, rows)
+            metric = regular_metric(mass, rows)
             scaled = jm.linalg.metric_rows(metric, rows, jm.linalg.row_norms(metric, rows))
             values.append(np.linalg.svd(scaled, compute_uv=False))
     np.testing.assert_allclose(values[1:], values[:1] * 11, rtol=1e-9)
