@@ -286,6 +286,7 @@ def test_what_rows_do_not_size_has_the_size_of_how_far_it_gets():
         (1.0, 0.0, [2.0, 24.0, 4.0]),  # |v| τ, F τ²/(2 M) = 4 with τ = 2, and 3 · 4 by √(1/4)
         (1.0, 9.0, [2.0, 6.0, 1.0]),  # the force of 9 kg changes within τ = 1/ω = 1; 3 · 1 by √(1/4)
         (1e-9, 9.0, [2.0, 6.0, 1.0]),
+        (1.0, 36.0, [2.0, 4.0, 0.25]),  # within 1/2; the first one gets farther than the third by √M
     ):
         quickest, by = sized({"k": stiffness, "unit": unit})
         np.testing.assert_allclose(by.q, [*(unit * np.array(reach)), 1.0], rtol=1e-14)
