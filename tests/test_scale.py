@@ -295,6 +295,20 @@ def test_what_rows_do_not_size_has_the_size_of_how_far_it_gets():
         np.testing.assert_allclose([quickest, *by.v], rates, rtol=1e-14)
 
 
+def test_what_has_no_inertia_moves_if_it_has_a_speed():
+    """A marker beside a particle: it gets as far as its speed takes it, and at rest it is of size one."""
+    beside = jm.Holonomic("beside", lambda t, q, p: q[1] - 3.0 * q[0])
+    system = jm.System(2, mass=lambda t, q, p: jnp.diag(jnp.array([4.0, 0.0])), constraints=[beside])
+
+    @jax.jit
+    def sizes(v):
+        state = jm.as_state(system, jnp.zeros(2), v)
+        state = dataclasses.replace(state, scale=dataclasses.replace(state.scale, reach=jnp.zeros(2)))
+        return sizes_of_run(system, state, jnp.array(2.0), Values.of(system, state))[1].q
+
+    np.testing.assert_allclose([sizes(jnp.array(v)) for v in ([0.5, 1.5], [0.0, 0.0])], [[1.0, 3.0], [1.0, 1.0]])
+
+
 def test_tolerances_suit_the_precision():
     made = [default_controller(dtype) for dtype in (np.float64, np.float32)]
     assert [(one.rtol, one.atol) for one in made] == [(1e-8, 1e-10), (1e-4, 1e-6)]
