@@ -38,7 +38,7 @@ from jaxmb.simulation.stages import Stages, Tableau, all_stages
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.step_records import StepAttempt, StepStart
 from jaxmb.simulation.vector_field import RegularOnly, Sample, VectorField
-from jaxmb.system import residuals
+from jaxmb.system import position_residual, residuals
 
 # Built once: programs are compiled for the functions of a system.
 bricard, nfourbar, slider_crank = map(
@@ -178,8 +178,10 @@ def test_rows_that_depend_on_time_are_lost_and_restored():
 
 
 def test_the_vector_field_beside_a_singular_pose_is_interpolated_along_the_motion():
-    """By states on the line as it moves, from one that lies off it. A velocity that is not that of the samples tells of a turn; elsewhere there are none."""
+    """By states on the line as it moves, from one that lies off it. A velocity that is not that of the samples tells of a turn; elsewhere there are none.
 
+    The state at which a step ends is brought onto the line, others stay.
+    """
     system = rheonomic()
 
     @jax.jit
@@ -190,18 +192,19 @@ def test_the_vector_field_beside_a_singular_pose_is_interpolated_along_the_motio
         y = StateVector.of(state.q + jnp.array([1e-7, 0.0]), part * state.v, jnp.zeros(()))
         factor = field.evaluate_regular(t, y, in_use)[2]
         end = Correction.none(y.q, y.v, in_use, factor.basis)
-        interpolated, tau, turns, _ = field.evaluate_near_singular(t, y, in_use, factor, ends, end)
-        return interpolated.v, tau, turns
+        interpolated, tau, turns, end = field.evaluate_near_singular(t, y, in_use, factor, ends, end)
+        return interpolated.v, tau, turns, jnp.max(jnp.abs(position_residual(system, t, end.q)))
 
     t = jnp.array(3e-5)
     for ends in (False, True):
-        interpolated, tau, turns = near(t, 1.0, ends)
+        interpolated, tau, turns, _ = near(t, 1.0, ends)
         np.testing.assert_allclose(interpolated, curve_acceleration(t), rtol=0, atol=1e-5)
         assert tau > 1e-4
         assert not turns and near(t, 0.5, ends)[2]
     far = jnp.array(0.3)
     np.testing.assert_allclose(near(far, 1.0, False)[0], curve_acceleration(far), rtol=0, atol=1e-5)
-    assert near(far, 0.5, False)[1:] == (0, False)
+    assert near(far, 0.5, False)[1:3] == (0, False)
+    assert near(far, 1.0, False)[3] > 1e-9 and near(far, 1.0, True)[3] < 1e-15
 
 
 @pytest.mark.parametrize(("distance", "least", "most"), [(1e-4, 0.0, 1e-14), (3e-3, 0.0, 1e-14), (1.0, 1e-8, 1e-6)])
