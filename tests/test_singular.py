@@ -36,7 +36,7 @@ from jaxmb.simulation.simulate import _check_motion
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.stages import Stages, Tableau, all_stages
 from jaxmb.simulation.state_vector import StateVector
-from jaxmb.simulation.step_records import StepAttempt, StepStart
+from jaxmb.simulation.step_records import StepAttempt, StepStart, Switches
 from jaxmb.simulation.vector_field import RegularOnly, Sample, VectorField
 from jaxmb.system import position_residual, residuals
 
@@ -809,6 +809,35 @@ def test_a_run_that_fails_where_it_starts_says_why(monkeypatch):
         enforce(None, _check_motion(field, phases))
     monkeypatch.setattr(Phases, "of_start", lambda self: (jnp.array(True), sound))
     enforce(None, _check_motion(field, phases))
+
+
+def test_statistics_of_a_run_are_those_of_all_phases_that_took_a_step():
+    """Two took none; of the others the first one began by a step that may have failed."""
+    one = Rows.independent(jnp.ones(2, bool), float)
+    each = [dataclasses.replace(one, rank=jnp.array(k)) for k in (0, 1, 0, 2)]
+    rows = jax.tree.map(lambda *x: jnp.stack(x), *each)
+    residual = jnp.array([[0.0, 0.0], [1e-14, 4e-13], [0.0, 0.0], [3e-13, 2e-14]])
+    ranks = {"lowest_rank": jnp.array([2, 2, 0, 1]), "highest_rank": jnp.array([0, 2, 0, 1])}
+    counts = {"compiled": jnp.array([0, 3, 0, 1]), "sparse": jnp.array([0, 0, 0, 5])}
+    switches = Switches(jnp.array([0, 1, 1, 2]), 0.1 + jnp.arange(8.0).reshape(4, 2), *[jnp.zeros((4, 2, 3), bool)] * 2)
+
+    def phases(steps, failed, residual=residual):
+        accepted = SimpleNamespace(rows=rows, residual=residual, switches=switches, **ranks, **counts)
+        return SimpleNamespace(accepted=accepted, stats={"num_steps": jnp.array(steps)}, failed=jnp.array(failed))
+
+    run = phases([0, 7, 0, 1], [True, False, True, True])
+    found = Phases.statistics(run)
+    expected = {"num_steps": 8, "compiled_steps": 4, "sparse_steps": 5, "lowest_rank": 1, "highest_rank": 2}
+    assert {name: int(found[name]) for name in expected} == expected and found["largest_residual"] == 4e-13
+    np.testing.assert_array_equal(found["row_residuals"], [3e-13, 4e-13])
+    none = Phases.statistics(phases([0] * 4, [False] * 4, jnp.zeros((4, 0))))
+    assert none["lowest_rank"] == none["largest_residual"] == 0
+    changes = Phases.switches(run)
+    np.testing.assert_array_equal(changes.t, [np.nan, np.nan, 2.1, 3.1, np.nan, np.nan, 6.1, 7.1])
+    assert changes.count == 4 and changes.before.shape == (8, 3)
+    for steps, failed, told in ((1, True, True), (2, True, False), (1, False, False)):
+        found, own = Phases.of_start(phases([0, steps, 0, 1], [True, failed, True, True]))
+        assert found == told and own.rank == 1
 
 
 def test_stages_of_a_step_that_comes_near_to_a_pose_are_made_once_more_from_further_away():
