@@ -179,6 +179,10 @@ def test_rows_are_sized_by_the_masses_nearest_to_them():
     )  # a row without any mass by the largest inertia that there is, in both its entries
     np.testing.assert_allclose(metric(mass), mass + ends.T @ np.diag(weights) @ ends, rtol=1e-14, atol=1e-14)
     np.testing.assert_allclose(metric(1e-3 * mass), 1e-3 * metric(mass), rtol=1e-13, atol=1e-17)
+    # Far above rounding an entry ties, however small: by 1e-9 of it the row is sized by the mass.
+    tied = np.where(ends == 1e-17, 1e-9, ends)
+    found = jm.linalg.regular_metric(jnp.asarray(mass), jnp.asarray(units[:, None] * tied))
+    np.testing.assert_allclose(found, mass + tied.T @ np.diag([m, m, m, m * 1e18]) @ tied, rtol=1e-9)
     # A row that vanishes at a pose has no part in the sizes of the others.
     lost = jm.linalg.regular_metric(
         jnp.asarray(mass), jnp.asarray(np.append(units[:, None] * ends, np.zeros((1, 6)), 0))

@@ -346,6 +346,7 @@ def test_saved_times_have_no_part_in_the_sizes_of_a_run():
     state = jm.assemble(spring, [1.0], [1.0])
     few, many = (jm.simulate(spring, state, np.linspace(0.0, 2.0, count)) for count in (2, 101))
     assert int(few.stats["num_steps"]) == int(many.stats["num_steps"]) < 10
+    assert few.stats["compiled_steps"] == few.stats["num_accepted_steps"]
     assert few.q[-1] == many.q[-1] and few.v[-1] == many.v[-1]
 
 

@@ -30,7 +30,7 @@ from jaxmb.simulation import solver as solver_module
 from jaxmb.simulation.compiled_step import StepResult
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.passage import TRIALS, Path, _SignBracket, _Trial
-from jaxmb.simulation.phase import Phases
+from jaxmb.simulation.phase import PhaseInputs, Phases
 from jaxmb.simulation.regular import regular_states
 from jaxmb.simulation.simulate import _check_motion
 from jaxmb.simulation.solver import ConstrainedSolver
@@ -594,6 +594,21 @@ def test_the_general_program_makes_what_no_quick_step_can_and_decides_about_rows
     general, certified, begin = found(*map(jnp.array, zip(*cases, strict=True)))
     assert general.tolist() == [True, *[False] * 4] and certified.tolist() == [False, *[True] * 4]
     np.testing.assert_array_equal(begin, [case[2] for case in cases])
+
+
+def test_a_compiled_run_begins_at_its_start_by_a_step_that_ends_within_it():
+    """Nothing has happened yet; steps that would end 100 units in the last place before the end of the run, or later, end with it."""
+    field, in_use, _ = _passing()
+    field, t0 = dataclasses.replace(field, regular_only=RegularOnly(in_use)), jnp.ones(())
+    solver, y0 = ConstrainedSolver(dfx.Bosh3()), StateVector.of(*jnp.zeros((2, 2)), jnp.zeros(()))
+    method = Method(solver, dfx.ConstantStepSize(), jnp.asarray(0.25), None, dfx.NoProgressMeter(), 7, None)
+    for t1, end in ((1.5, 1.25), (1.125, 1.125)):
+        inputs = PhaseInputs(field, t0, jnp.asarray(t1), y0, jnp.ones(1))
+        start = solver.init(None, t0, inputs.t1, y0, (field, in_use))
+        carry, settings = compiled_run._at_start(inputs, method, start, None)
+        assert (carry.t0, carry.t1, settings.until) == (1.0, end, t1)
+        assert not any((carry.jumped, carry.failed, carry.steps, carry.accepted))
+        assert (t1 - settings.snap_time) == 100 * np.finfo(float).eps and carry.result == dfx.RESULTS.successful
 
 
 class Controlled(dfx.ConstantStepSize):
