@@ -255,6 +255,20 @@ def test_a_cam_of_small_lift_is_no_straight_line(unit):
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-3])
+def test_a_row_that_is_constant_up_to_a_bend_has_sizes_of_where_it_bends(unit):
+    """A guide that is straight here and curved further on: up to there nothing has changed, not even by rounding."""
+    guide = lambda x: jnp.maximum(x, 0.0) ** 2 / unit
+    system = jm.System(
+        ("x", "y"),
+        mass=lambda t, q, p: jnp.eye(2),
+        constraints=[jm.Holonomic("guide", lambda t, q, p: q[1] - guide(q[0]))],
+    )
+    for x in -unit * jnp.linspace(0.1, 3.0, 30):
+        scale = jm.as_state(system, jnp.stack([x, guide(x)])).scale
+        assert 1 <= scale.row[0] < 10 and 0.1 * unit < scale.span[0] < 10 * unit, (x, scale.row, scale.span)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-3])
 def test_rows_that_never_change_have_the_sizes_of_what_moves_by_them(unit):
     """Those of a wheel and of a slope on which it rolls: far out rounding turns them, and sizes were those of that distance."""
     P, radius = jm.planar, 0.3 * unit

@@ -377,15 +377,19 @@ def _crossing(bend: Array, shift: Array) -> tuple[Array, Array]:
     """
     tiny = jnp.finfo(bend.dtype).tiny
     a, b, c = (jnp.log(jnp.maximum(x, tiny)) - jnp.log(BENT) for x in bend)
-    # A parabola through three rising values only; otherwise a straight line, or the middle distance.
-    monotone = jnp.isfinite(c) & (a < b) & (b < c)
-    a, b, c = (jnp.where(monotone, x, k) for x, k in ((a, -2.0), (b, -1.0), (c, 0.0)))
-    # Inverse quadratic interpolation by Lagrange, at nodes −2, −1 and 0.
-    x = -2 * b * c / ((a - b) * (a - c)) - a * c / ((b - a) * (b - c))
-    x = jnp.where(monotone & (x > -1) & (x < 0), x, jnp.where(monotone, -c / (c - b), -1.0))
     e, f, g = (jnp.log(jnp.maximum(y, tiny)) for y in shift)
+    # A parabola through three rising values only; otherwise a straight line through two, or the middle distance.
+    rising = jnp.isfinite(c) & (b < c)
+    monotone = rising & (a < b)
+    # Inverse quadratic interpolation by Lagrange, at nodes −2, −1 and 0.
+    i, j, k = (jnp.where(monotone, x, y) for x, y in ((a, -2.0), (b, -1.0), (c, 0.0)))
+    x = -2 * j * k / ((i - j) * (i - k)) - i * k / ((j - i) * (j - k))
+    straight = jnp.where(rising, -c / jnp.where(rising, c - b, 1), -1.0)
+    x = jnp.where(monotone & (x > -1) & (x < 0), x, straight)
     change = e * x * (x + 1) / 2 - f * x * (x + 2) + g * (x + 1) * (x + 2) / 2
-    return x, jnp.exp(jnp.where(monotone & jnp.isfinite(g), change, f))
+    # A row that was constant before, as that of a cam in its dwell, is no power: a parabola through its logarithms leads anywhere.
+    change = jnp.clip(change, jnp.minimum(f, g), jnp.maximum(f, g))
+    return x, jnp.exp(jnp.where(rising & jnp.isfinite(g), change, f))
 
 
 def _reaches(span: Array, entries: Array) -> Array:
