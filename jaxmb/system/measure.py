@@ -282,8 +282,10 @@ def _sample_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arr
     (last, _, bent, entries), (bend, shift, turned) = lax.scan(double, start, s)
     # Three distances are interpolated, the last one being the first with a bend.
     i = jnp.maximum(jnp.argmax(turned, axis=0), 2)
+    # A row may be back where it began, as that of a cam behind its lift: by how much it had changed is what counts.
+    most = lax.cummax(jnp.where(jnp.isfinite(shift), shift, 0))
     where, change = _crossing(
-        *(jnp.stack([jnp.take_along_axis(x, i[None] - k, axis=0)[0] for k in (2, 1, 0)]) for x in (bend, shift))
+        *(jnp.stack([jnp.take_along_axis(x, i[None] - k, axis=0)[0] for k in (2, 1, 0)]) for x in (bend, most))
     )
     growing = shift[-1] > GROWING * shift[-1 - DOUBLINGS]  # else it turns to and fro beside a larger part that stays
     # Less than 1e-3 of the row at the largest distance is no slope: such a row never changes but for rounding.
@@ -388,8 +390,8 @@ def _crossing(bend: Array, shift: Array) -> tuple[Array, Array]:
     x = jnp.where(monotone & (x > -1) & (x < 0), x, straight)
     change = e * x * (x + 1) / 2 - f * x * (x + 2) + g * (x + 1) * (x + 2) / 2
     # A row that was constant before, as that of a cam in its dwell, is no power: a parabola through its logarithms leads anywhere.
-    change = jnp.clip(change, jnp.minimum(f, g), jnp.maximum(f, g))
-    return x, jnp.exp(jnp.where(rising & jnp.isfinite(g), change, f))
+    change = jnp.clip(change, f, g)
+    return x, jnp.exp(jnp.where(rising, change, f))
 
 
 def _reaches(span: Array, entries: Array) -> Array:
