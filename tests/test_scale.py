@@ -371,6 +371,16 @@ def test_an_angle_turns_by_a_radian_however_small_it_is():
             jm.simulate(system, across, jnp.array([1.0]))
 
 
+@pytest.mark.parametrize("x", [1e-17, 1.2e-16, -3e-15])
+def test_coordinates_that_are_all_rounding_have_no_size(x):
+    """As of cos(π/2): a distance of 1e-16 was the length of a driven slide, and rows were looked at over such distances only."""
+    near = lambda system, q: jax.tree.leaves(jm.as_state(system, q).scale)
+    slide = jm.System(1, mass=lambda t, q, p: jnp.eye(1), constraints=[jm.Holonomic("drive", lambda t, q, p: q - t)])
+    for system, q in ((slide, [x]), (slider_crank.slider_crank(), [x, -2 * x])):
+        for size, expected in zip(near(system, q), near(system, np.zeros(len(q))), strict=True):
+            np.testing.assert_allclose(size, expected, rtol=1e-9)
+
+
 def test_a_place_that_is_zero_but_for_rounding_has_no_size():
     """A rod pinned at its frame's origin: the rows of the pin never change, and had the size of what was left of the place."""
     P = jm.planar
