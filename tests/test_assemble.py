@@ -342,7 +342,7 @@ def test_a_state_is_consistent_relative_to_the_sizes_of_its_mechanism():
     system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=rows)
 
     def amounts(q, v, rate=4.0, reach=2.0):
-        sizes = [1.0] * 3, [0.5, 0.25, 0.2], [reach, 0.0], [1.0] * 3, rate
+        sizes = [1.0] * 3, [0.5, 0.25, 0.2], [reach, 0.0], [1.0, 0.5, 1.0], rate
         state = jm.State(jnp.zeros(()), jnp.array(q), jnp.array(v), jm.system.Scale(*map(jnp.array, sizes)))
         checks = consistency(system, state, "is off")
         assert {c.limit for c in checks} == {float(np.finfo(float).eps ** 0.5)} and checks[0].names == ("one", "two")
@@ -352,7 +352,7 @@ def test_a_state_is_consistent_relative_to_the_sizes_of_its_mechanism():
     # 3e-16 m/s of the second constraint's first row are rounding at 1 m/s, and would be something in its second row.
     np.testing.assert_allclose(amounts([0.0, 0.0], [1.0, 0.0]), [[0.0, 0.0], [1 / 0.5 / 4, 0.0]], rtol=1e-12)
     np.testing.assert_allclose(amounts([0.0, 0.0], [0.0, 1e-17])[1], [0.0, 1e-17 / 0.2 / 4], rtol=1e-12)
-    slow = amounts([0.0, 0.0], [1.0, 0.0], reach=1e3)[1]  # 1 m/s is slow where a coordinate has 1 km to go
+    slow = amounts([0.0, 0.0], [1.0, 0.0], reach=4.0)[1]  # 1 m/s is slow where a coordinate has so far to go
     np.testing.assert_allclose(slow, [1 / 0.5 / 4, 3e-16 / 0.25 / 4], rtol=1e-12)
     assert amounts([0.0, 0.0], [0.0, 0.0], rate=0.0) == [[0.0, 0.0]] * 2
 

@@ -419,6 +419,9 @@ def test_a_row_that_is_off_where_a_correction_begins_is_corrected_and_one_at_res
     assert found.in_use.all() and not rest.any()
     found, rest = corrected(jnp.array([0.0, 0.0, 1e-4]))
     assert rest.tolist() == [False, True] and found.in_use.tolist() == [True, False]
+    # Where a row is found at rest nothing is moved yet, whatever the other is off by.
+    found, _ = corrected(jnp.array([1e-6, 0.0, 1e-4]))
+    np.testing.assert_allclose([*found.q, *found.position], [1e-6, 0.0, 1e-4, 1e-6, 1e-6], rtol=1e-12)
 
     @jax.jit
     def slope(q, in_use):

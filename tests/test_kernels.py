@@ -1717,6 +1717,39 @@ def test_the_tangent_of_a_run_goes_along_its_accepted_steps(guarded, ended, fail
         np.testing.assert_allclose(tangents[5][:, 0], [np.nan] * 2 if failed else 10 * np.array(times[:2]))
 
 
+def test_the_tangent_of_a_run_goes_step_by_step_where_times_move_or_steps_have_no_tangent(monkeypatch):
+    """Not where the start moves, or what is found again from it."""
+    program, asked = Told(end=None, start=None), []
+
+    def augmented(programs, first, moving):
+        asked.append(moving)
+        return "no scalar program" if first or 2 in moving else programs
+
+    monkeypatch.setattr(compiled_run, "augmented", augmented)
+    monkeypatch.setattr(compiled_run, "_by_tape", lambda *_: ([jnp.zeros(())] * 2, {1: jnp.ones(())}))
+    monkeypatch.setattr(compiled_run, "_step_by_step", lambda *_: ([jnp.zeros(())] * 2, {1: 2 * jnp.ones(())}))
+    kind, operands, ways = object.__new__(compiled_run._RunKind), [jnp.zeros(())] * 11, []
+    for k in range(11):  # times, y₀, its slope, basis; saved times, rows in use; two parameters; other numbers
+        dots = [jnp.ones(()) if i == k else None for i in range(11)]
+        run = lambda *operands: compiled_run._run(operands, program, kind)
+        ways.append(int(eqx.filter_jvp(run, operands, dots)[1][1]))
+    assert ways == [2, 2, 1, 1, 1, 2, 2, 1, 2, 2, 2]
+    assert asked[7:9] == [(1,), (2,)] and not any(asked[:7] + asked[9:])
+
+
+def test_a_run_is_made_as_a_whole_if_its_parts_are_scalar_programs(monkeypatch):
+    """With room on the tape for the start and all steps."""
+    run, kind = toy_run(True, True), object.__new__(compiled_run._RunKind)
+    kind.__dict__.update(max_steps=7)
+    made = lambda tape: compiled_run._program.__wrapped__(run.step, None, kind, 9, tape)
+    monkeypatch.setattr(compiled_run, "_parts", lambda *_: (run.attempt, run.between, run.guard))
+    for tape, room in ((True, 8), (False, 0)):
+        expected = dataclasses.replace(run, parts=compiled_run.SAMPLES_PER_STEP, times=9, taped=room, start=None)
+        assert vars(made(tape)) == vars(expected)
+    monkeypatch.setattr(compiled_run, "_parts", lambda *_: None)
+    assert made(True) is None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pendulum", "four-bar, 3 loops"])
 @pytest.mark.parametrize("solver", [dfx.Tsit5(), dfx.Heun()])

@@ -180,6 +180,10 @@ def test_rows_are_sized_by_the_masses_nearest_to_them():
     )  # a row without any mass by the largest inertia that there is, in both its entries
     np.testing.assert_allclose(metric(mass), mass + ends.T @ np.diag(weights) @ ends, rtol=1e-14, atol=1e-14)
     np.testing.assert_allclose(metric(1e-3 * mass), 1e-3 * metric(mass), rtol=1e-13, atol=1e-17)
+    # Far above rounding an entry ties, however small: by 1e-9 of it the row is sized by the mass.
+    tied = np.where(ends == 1e-17, 1e-9, ends)
+    found = jm.linalg.regular_metric(jnp.asarray(mass), jnp.asarray(units[:, None] * tied))
+    np.testing.assert_allclose(found, mass + tied.T @ np.diag([m, m, m, m * 1e18]) @ tied, rtol=1e-9)
     # A row that vanishes at a pose has no part in the sizes of the others.
     lost = regular_metric(jnp.asarray(mass), jnp.asarray(np.append(units[:, None] * ends, np.zeros((1, 6)), 0)))
     np.testing.assert_allclose(lost, metric(mass), rtol=1e-14, atol=1e-14)
@@ -256,17 +260,17 @@ def test_hinges_along_one_line_are_refused_by_name(axis, q, along):
 
 
 def test_the_inertia_beside_a_velocity_is_the_largest_one_that_its_rows_move_with_it():
-    """M_kk (C_ij/C_ik)² over entries that take part, in any units of rows, where M_kk is larger as it stands too; a row that vanishes and a velocity in no row have none."""
+    """M_kk (C_ij/C_ik)² over entries that take part, in any units of rows and masses, where M_kk is larger as it stands too; a row that vanishes and a velocity in no row have none."""
     rng = np.random.default_rng(0)
     takes_part = np.array([[1, 1, 0, 0, 0], [0, 1, 1, 0, 0], [1, 0, 0, 1, 0], [0, 0, 0, 0, 0]], bool)
     entries = np.where(
         takes_part, rng.uniform(0.5, 1.0, (4, 5)), 1e-5 * (np.arange(4) < 3)[:, None] * (np.arange(5) < 4)
     )
     inertia = np.array([2.0, 0.0, 1e-9, 3.0, 7.0])
-    for orders in (0.0, 6.0):
+    for orders, unit in ((0.0, 1.0), (0.0, 1e8), (6.0, 1.0)):
         rows, units = (10.0 ** rng.uniform(-orders, orders, k) for k in (4, 5))
         squared = (rows[:, None] * entries / units) ** 2
-        own = inertia / units**2
+        own = unit * inertia / units**2
         found = _inertia_beside(jnp.asarray(own), jnp.asarray(squared))[0]
         expected = np.zeros(5)
         for i, j, k in itertools.product(range(4), range(5), range(5)):

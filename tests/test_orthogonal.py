@@ -116,7 +116,7 @@ def test_laws_of_the_projector(name, weighted):
 
 def test_condition_numbers_are_those_of_the_inertia_that_is_inverted(monkeypatch):
     def made(inertia, gamma, **_):
-        matrix = {"skew": [2.0, -8.0], "symmetric": [3.0, 1.0]}.get(inertia, [gamma, 6.0])
+        matrix = {"skew": [2.0, -8.0, 4.0], "symmetric": [3.0, 1.0, 2.0]}.get(inertia, [gamma, 6.0, 3.0])
         return SimpleNamespace(projected=lambda terms: SimpleNamespace(inertia=jnp.diag(jnp.stack(matrix))))
 
     monkeypatch.setattr(orthogonal, "OrthogonalProjection", made)

@@ -254,6 +254,26 @@ def test_a_cam_of_small_lift_is_no_straight_line(unit):
     assert float(jnp.abs(jm.energy(cam, solution).balance).max()) < 1e-4
 
 
+GUIDES = {
+    "curved": lambda x: jnp.maximum(x, 0.0) ** 2,
+    "a lift between two dwells": lambda x: jnp.clip(x, 0.0, 1.0) ** 2 * (3 - 2 * jnp.clip(x, 0.0, 1.0)),
+}
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_a_row_that_is_constant_up_to_a_bend_has_sizes_of_where_it_bends(name):
+    """A guide that is straight here and curved further on: up to there nothing has changed, not even by rounding."""
+    guide, unit = GUIDES[name], 1e-3
+    system = jm.System(
+        ("x", "y"),
+        mass=lambda t, q, p: jnp.eye(2),
+        constraints=[jm.Holonomic("guide", lambda t, q, p: q[1] - unit * guide(q[0] / unit))],
+    )
+    for x in -unit * jnp.linspace(0.1, 3.0, 30):
+        scale = jm.as_state(system, jnp.stack([x, jnp.zeros(())])).scale
+        assert 1 <= scale.row[0] < 10 and 0.02 * unit < scale.span[0] < 10 * unit, (x, scale.row, scale.span)
+
+
 @pytest.mark.parametrize("unit", [1.0, 1e-3])
 def test_rows_that_never_change_have_the_sizes_of_what_moves_by_them(unit):
     """Those of a wheel and of a slope on which it rolls: far out rounding turns them, and sizes were those of that distance."""
@@ -286,12 +306,27 @@ def test_what_rows_do_not_size_has_the_size_of_how_far_it_gets():
         (1.0, 0.0, [2.0, 24.0, 4.0]),  # |v| τ, F τ²/(2 M) = 4 with τ = 2, and 3 · 4 by √(1/4)
         (1.0, 9.0, [2.0, 6.0, 1.0]),  # the force of 9 kg changes within τ = 1/ω = 1; 3 · 1 by √(1/4)
         (1e-9, 9.0, [2.0, 6.0, 1.0]),
+        (1.0, 36.0, [2.0, 4.0, 0.25]),  # within 1/2; the first one gets farther than the third by √M
     ):
         quickest, by = sized({"k": stiffness, "unit": unit})
         np.testing.assert_allclose(by.q, [*(unit * np.array(reach)), 1.0], rtol=1e-14)
         # The quickest from rest, √(v̇/ℓ), is faster than v/ℓ and than once in the run.
         rates = np.sqrt(2 / reach[2]) * np.array([1, *(unit * np.array(reach))])
         np.testing.assert_allclose([quickest, *by.v], rates, rtol=1e-14)
+
+
+def test_what_has_no_inertia_moves_if_it_has_a_speed():
+    """A marker beside a particle: it gets as far as its speed takes it, and at rest it is of size one."""
+    beside = jm.Holonomic("beside", lambda t, q, p: q[1] - 3.0 * q[0])
+    system = jm.System(2, mass=lambda t, q, p: jnp.diag(jnp.array([4.0, 0.0])), constraints=[beside])
+
+    @jax.jit
+    def sizes(v):
+        state = jm.as_state(system, jnp.zeros(2), v)
+        state = dataclasses.replace(state, scale=dataclasses.replace(state.scale, reach=jnp.zeros(2)))
+        return sizes_of_run(system, state, jnp.array(2.0), Values.of(system, state))[1].q
+
+    np.testing.assert_allclose([sizes(jnp.array(v)) for v in ([0.5, 1.5], [0.0, 0.0])], [[1.0, 3.0], [1.0, 1.0]])
 
 
 def test_tolerances_suit_the_precision():
@@ -331,6 +366,7 @@ def test_saved_times_have_no_part_in_the_sizes_of_a_run():
     state = jm.assemble(spring, [1.0], [1.0])
     few, many = (jm.simulate(spring, state, np.linspace(0.0, 2.0, count)) for count in (2, 101))
     assert int(few.stats["num_steps"]) == int(many.stats["num_steps"]) < 10
+    assert few.stats["compiled_steps"] == few.stats["num_accepted_steps"]
     assert few.q[-1] == many.q[-1] and few.v[-1] == many.v[-1]
 
 
@@ -349,6 +385,16 @@ def test_an_angle_turns_by_a_radian_however_small_it_is():
         across = jm.as_state(system, state.q, state.v.at[1].add(1e-3))
         with pytest.raises(ValueError, match="'blade' is violated at the start"):
             jm.simulate(system, across, jnp.array([1.0]))
+
+
+@pytest.mark.parametrize("x", [1e-17, 1.2e-16, -3e-15])
+def test_coordinates_that_are_all_rounding_have_no_size(x):
+    """As of cos(π/2): a distance of 1e-16 was the length of a driven slide, and rows were looked at over such distances only."""
+    near = lambda system, q: jax.tree.leaves(jm.as_state(system, q).scale)
+    slide = jm.System(1, mass=lambda t, q, p: jnp.eye(1), constraints=[jm.Holonomic("drive", lambda t, q, p: q - t)])
+    for system, q in ((slide, [x]), (slider_crank.slider_crank(), [x, -2 * x])):
+        for size, expected in zip(near(system, q), near(system, np.zeros(len(q))), strict=True):
+            np.testing.assert_allclose(size, expected, rtol=1e-9)
 
 
 def test_a_place_that_is_zero_but_for_rounding_has_no_size():

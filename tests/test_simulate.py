@@ -301,6 +301,20 @@ BAD = {
 }
 
 
+@pytest.mark.slow
+def test_what_is_not_chosen_may_be_undefined():
+    """√x of negative x in the branch that is not taken: compiled code tells nothing of such a step, arrays have its numbers."""
+    spring = lambda x: jnp.where(x < 2, -x, -jnp.sqrt(x - 2))
+    system = jm.System(
+        2,
+        mass=lambda t, q, p: jnp.eye(2),
+        force=lambda t, q, v, p: spring(q),
+        constraints=[jm.Holonomic("rod", lambda t, q, p: q[0] - q[1])],
+    )
+    solution = jm.simulate(system, jm.as_state(system, [1.0, 1.0]), [1.0])
+    np.testing.assert_allclose(solution.q[0], np.cos(1.0), atol=1e-8)
+
+
 @pytest.mark.parametrize("message", BAD)
 def test_messages(message):
     system, (q, v) = pendulum()

@@ -30,15 +30,15 @@ from jaxmb.simulation import solver as solver_module
 from jaxmb.simulation.compiled_step import StepResult
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.passage import TRIALS, Path, _SignBracket, _Trial
-from jaxmb.simulation.phase import Phases
+from jaxmb.simulation.phase import PhaseInputs, Phases
 from jaxmb.simulation.regular import regular_states
 from jaxmb.simulation.simulate import _check_motion
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.stages import Stages, Tableau, all_stages
 from jaxmb.simulation.state_vector import StateVector
-from jaxmb.simulation.step_records import StepAttempt, StepStart
+from jaxmb.simulation.step_records import StepAttempt, StepStart, Switches
 from jaxmb.simulation.vector_field import RegularOnly, Sample, VectorField
-from jaxmb.system import residuals
+from jaxmb.system import position_residual, residuals
 
 # Built once: programs are compiled for the functions of a system.
 bricard, nfourbar, slider_crank = map(
@@ -178,8 +178,10 @@ def test_rows_that_depend_on_time_are_lost_and_restored():
 
 
 def test_the_vector_field_beside_a_singular_pose_is_interpolated_along_the_motion():
-    """By states on the line as it moves, from one that lies off it. A velocity that is not that of the samples tells of a turn; elsewhere there are none."""
+    """By states on the line as it moves, from one that lies off it. A velocity that is not that of the samples tells of a turn; elsewhere there are none.
 
+    The state at which a step ends is brought onto the line, others stay.
+    """
     system = rheonomic()
 
     @jax.jit
@@ -190,18 +192,19 @@ def test_the_vector_field_beside_a_singular_pose_is_interpolated_along_the_motio
         y = StateVector.of(state.q + jnp.array([1e-7, 0.0]), part * state.v, jnp.zeros(()))
         factor = field.evaluate_regular(t, y, in_use)[2]
         end = Correction.none(y.q, y.v, in_use, factor.basis)
-        interpolated, tau, turns, _ = field.evaluate_near_singular(t, y, in_use, factor, ends, end)
-        return interpolated.v, tau, turns
+        interpolated, tau, turns, end = field.evaluate_near_singular(t, y, in_use, factor, ends, end)
+        return interpolated.v, tau, turns, jnp.max(jnp.abs(position_residual(system, t, end.q)))
 
     t = jnp.array(3e-5)
     for ends in (False, True):
-        interpolated, tau, turns = near(t, 1.0, ends)
+        interpolated, tau, turns, _ = near(t, 1.0, ends)
         np.testing.assert_allclose(interpolated, curve_acceleration(t), rtol=0, atol=1e-5)
         assert tau > 1e-4
         assert not turns and near(t, 0.5, ends)[2]
     far = jnp.array(0.3)
     np.testing.assert_allclose(near(far, 1.0, False)[0], curve_acceleration(far), rtol=0, atol=1e-5)
-    assert near(far, 0.5, False)[1:] == (0, False)
+    assert near(far, 0.5, False)[1:3] == (0, False)
+    assert near(far, 1.0, False)[3] > 1e-9 and near(far, 1.0, True)[3] < 1e-15
 
 
 @pytest.mark.parametrize(("distance", "least", "most"), [(1e-4, 0.0, 1e-14), (3e-3, 0.0, 1e-14), (1.0, 1e-8, 1e-6)])
@@ -593,6 +596,21 @@ def test_the_general_program_makes_what_no_quick_step_can_and_decides_about_rows
     np.testing.assert_array_equal(begin, [case[2] for case in cases])
 
 
+def test_a_compiled_run_begins_at_its_start_by_a_step_that_ends_within_it():
+    """Nothing has happened yet; steps that would end 100 units in the last place before the end of the run, or later, end with it."""
+    field, in_use, _ = _passing()
+    field, t0 = dataclasses.replace(field, regular_only=RegularOnly(in_use)), jnp.ones(())
+    solver, y0 = ConstrainedSolver(dfx.Bosh3()), StateVector.of(*jnp.zeros((2, 2)), jnp.zeros(()))
+    method = Method(solver, dfx.ConstantStepSize(), jnp.asarray(0.25), None, dfx.NoProgressMeter(), 7, None)
+    for t1, end in ((1.5, 1.25), (1.125, 1.125)):
+        inputs = PhaseInputs(field, t0, jnp.asarray(t1), y0, jnp.ones(1))
+        start = solver.init(None, t0, inputs.t1, y0, (field, in_use))
+        carry, settings = compiled_run._at_start(inputs, method, start, None)
+        assert (carry.t0, carry.t1, settings.until) == (1.0, end, t1)
+        assert not any((carry.jumped, carry.failed, carry.steps, carry.accepted))
+        assert (t1 - settings.snap_time) == 100 * np.finfo(float).eps and carry.result == dfx.RESULTS.successful
+
+
 class Controlled(dfx.ConstantStepSize):
     """Accepts errors up to one, with a known verdict on the step that follows."""
 
@@ -806,6 +824,35 @@ def test_a_run_that_fails_where_it_starts_says_why(monkeypatch):
         enforce(None, _check_motion(field, phases))
     monkeypatch.setattr(Phases, "of_start", lambda self: (jnp.array(True), sound))
     enforce(None, _check_motion(field, phases))
+
+
+def test_statistics_of_a_run_are_those_of_all_phases_that_took_a_step():
+    """Two took none; of the others the first one began by a step that may have failed."""
+    one = Rows.independent(jnp.ones(2, bool), float)
+    each = [dataclasses.replace(one, rank=jnp.array(k)) for k in (0, 1, 0, 2)]
+    rows = jax.tree.map(lambda *x: jnp.stack(x), *each)
+    residual = jnp.array([[0.0, 0.0], [1e-14, 4e-13], [0.0, 0.0], [3e-13, 2e-14]])
+    ranks = {"lowest_rank": jnp.array([2, 2, 0, 1]), "highest_rank": jnp.array([0, 2, 0, 1])}
+    counts = {"compiled": jnp.array([0, 3, 0, 1]), "sparse": jnp.array([0, 0, 0, 5])}
+    switches = Switches(jnp.array([0, 1, 1, 2]), 0.1 + jnp.arange(8.0).reshape(4, 2), *[jnp.zeros((4, 2, 3), bool)] * 2)
+
+    def phases(steps, failed, residual=residual):
+        accepted = SimpleNamespace(rows=rows, residual=residual, switches=switches, **ranks, **counts)
+        return SimpleNamespace(accepted=accepted, stats={"num_steps": jnp.array(steps)}, failed=jnp.array(failed))
+
+    run = phases([0, 7, 0, 1], [True, False, True, True])
+    found = Phases.statistics(run)
+    expected = {"num_steps": 8, "compiled_steps": 4, "sparse_steps": 5, "lowest_rank": 1, "highest_rank": 2}
+    assert {name: int(found[name]) for name in expected} == expected and found["largest_residual"] == 4e-13
+    np.testing.assert_array_equal(found["row_residuals"], [3e-13, 4e-13])
+    none = Phases.statistics(phases([0] * 4, [False] * 4, jnp.zeros((4, 0))))
+    assert none["lowest_rank"] == none["largest_residual"] == 0
+    changes = Phases.switches(run)
+    np.testing.assert_array_equal(changes.t, [np.nan, np.nan, 2.1, 3.1, np.nan, np.nan, 6.1, 7.1])
+    assert changes.count == 4 and changes.before.shape == (8, 3)
+    for steps, failed, told in ((1, True, True), (2, True, False), (1, False, False)):
+        found, own = Phases.of_start(phases([0, steps, 0, 1], [True, failed, True, True]))
+        assert found == told and own.rank == 1
 
 
 def test_stages_of_a_step_that_comes_near_to_a_pose_are_made_once_more_from_further_away():

@@ -441,14 +441,14 @@ def test_coordinates_with_ranges_are_drawn_within_them_and_held(monkeypatch):
 
 
 def test_a_regular_step_says_that_it_is_one():
-    """And ends where any step does."""
+    """And ends where any step does; from numbers that are not finite none is one."""
     system = motor(1)
     start = jm.assemble(system, [0.6, -0.8])
-    step = jm.stepper(system, start, DT)
-    end, regular = jax.jit(lambda step, start: regular_end(step, start, jnp.zeros(2)))(step, start)
+    step, made = jm.stepper(system, start, DT), jax.jit(regular_end)
+    end, regular = made(step, start, jnp.zeros(2))
     after = step(start, jnp.zeros(2))
     np.testing.assert_allclose(end, [*after.q, *after.v], rtol=1e-12)
-    assert regular
+    assert regular and not made(step, start, jnp.full(2, jnp.nan))[1]
 
 
 def test_the_vector_field_at_a_state_by_plain_operations(monkeypatch):

@@ -13,10 +13,11 @@ from bricard_joints import bricard_joints
 from mechanisms import three_cranks
 
 import jaxmb as jm
+from jaxmb.kinematics import trace
 from jaxmb.kinematics.branches import _common_zeros
 from jaxmb.kinematics.curve import CurveEvent
 from jaxmb.kinematics.path import CurvePoint, TracedMechanism, coordinate_of, release_input
-from jaxmb.kinematics.trace import _follow, _join_walks, _limits
+from jaxmb.kinematics.trace import _follow, _join_walks, _limits, _trace, _Walk
 
 P = jm.planar
 JOINTS = [
@@ -378,6 +379,51 @@ def test_angles_along_a_curve_are_in_the_turn_closest_to_the_last_values():
             found = point(jnp.array([angle + 2 * np.pi * turns + off, 99.0]))
             np.testing.assert_allclose(found.values, [angle + 2 * np.pi * turns, 0.6], rtol=1e-14)
     np.testing.assert_allclose([*found.v, *found.rates, *found.steepest], [-0.4, 0.3, 0.5, -0.4, 0.5, 0.5], rtol=1e-12)
+
+
+def test_a_walk_begins_along_the_velocity_or_the_way_the_input_grows(monkeypatch):
+    """Of a particle on a circle in the metric of M, by its x; at a dead centre either way; and where two lines cross, where no way is known at rest."""
+    zero, none = jnp.zeros(()), jnp.zeros((1, 5), bool)
+    stays = lambda path, start, count: _Walk(
+        start, zero, zero, zero, (start, none[0]), jnp.array(0), jnp.array(0), start, none
+    )
+    monkeypatch.setattr(trace, "_follow", stays)
+
+    curve = jm.Holonomic("curve", lambda t, q, p: p * q[0] * q[1] + (1 - p) * (q @ q - 1))
+    system = jm.System(2, mass=lambda t, q, p: jnp.diag(jnp.array([4.0, 1.0])), constraints=[curve], params=0.0)
+    scale = jm.as_state(system, jnp.array([0.6, 0.8]), length=1.0).scale
+    watched, numbers = (
+        tuple(coordinate_of(system, name)[0] for name in ("q0", "q1")),
+        (jnp.array([-jnp.inf, jnp.inf]), jnp.ones(())),
+    )
+    path = TracedMechanism(system, jm.formulation.GaussProjection(), zero, scale, watched, (False,) * 2, *numbers)
+
+    @jax.jit
+    def found(q, v, way, crossing):
+        own = dataclasses.replace(path, system=system.with_params(crossing))
+        walk, freedom, fits = _trace.__wrapped__(own, jm.State(zero, q, v, scale), way, 1)
+        return walk.at.v, walk.at.closing, freedom, fits
+
+    still = np.zeros(2)
+    circle = lambda q, v=still, way=1.0: found(*map(jnp.array, (q, v, way, 0.0)))
+    tangent = np.array([0.8, -0.6]) / np.sqrt(4 * 0.8**2 + 0.6**2)
+    for way in (1.0, -1.0):
+        v, closing, freedom, fits = circle((0.6, 0.8), still, way)
+        np.testing.assert_allclose(v, way * tangent, rtol=1e-12)
+        assert freedom.tolist() == [1, 1] and fits and closing != 1
+        np.testing.assert_allclose(circle((0.6, 0.8), -3 * tangent, way)[0], -way * tangent, rtol=1e-12)
+    across = np.array([0.6 / 4, 0.8]) / np.sqrt(0.6**2 / 4 + 0.8**2)  # M⁻¹C, of unit length too
+    for part, known in ((0.95, True), (1.05, False)):
+        v, *_, fits = circle((0.6, 0.8), tangent + part * across)
+        assert fits == known and abs(v @ np.array([0.6, 0.8])) < 1e-12
+    for angle in (1e-3, -1e-3):
+        np.testing.assert_allclose(
+            circle((np.cos(angle), np.sin(angle)))[0], [abs(np.sin(angle)), -np.sign(angle)], rtol=1e-5
+        )
+    np.testing.assert_allclose(abs(circle((1.0, 0.0))[0]), [0.0, 1.0], atol=1e-12)
+    for v, known in ((still, False), ((1.0, 0.0), True)):
+        _, closing, freedom, fits = found(still, jnp.array(v), 1.0, 1.0)
+        assert freedom.tolist() == [2, 1] and fits == known and closing == 1
 
 
 class Line(TracedMechanism):

@@ -539,12 +539,18 @@ def test_what_two_walls_carry_is_not_determined():
 
 
 def test_a_force_is_undefined_where_its_rows_are_degenerate():
-    """Where two lines cross the motion goes on along one of them, and at rest it is not determined."""
+    """Where two lines cross the motion goes on along one of them, and at rest it is not determined.
+
+    Undefined is also what a degenerate row follows from, with its copy.
+    """
+    rows = {"cross": lambda q: q[0] * q[1] + q[2], "flat": lambda q: q[2], "copy": lambda q: 3 * q[2]}
+    rows |= {"apart": lambda q: q[3], "again": lambda q: 2 * q[3]}
     crossing = jm.System(
-        ("x", "y"), mass=lambda t, q, p: jnp.eye(2), actuation=lambda t, q, p: jnp.eye(2),
-        constraints=[jm.Holonomic("cross", lambda t, q, p: q[0] * q[1])],
+        ("x", "y", "z", "w"), mass=lambda t, q, p: jnp.eye(4), actuation=lambda t, q, p: jnp.eye(4),
+        constraints=[jm.Holonomic(name, lambda t, q, p, row=row: row(q)) for name, row in rows.items()],
     )  # fmt: skip
-    at = lambda v: jm.assemble(crossing, [0.0, 0.0], v, length=1.0)
-    found = C.analyse_forces(crossing, at([1.0, 0.0]), C.Multipliers("cross"))
-    assert found.undefined == ("cross",) and "The multipliers 'cross' are undefined at this pose" in str(found)
+    at = lambda v: jm.assemble(crossing, jnp.zeros(4), [*v, 0.0, 0.0], length=1.0)
+    found = C.analyse_forces(crossing, at([1.0, 0.0]), C.Multipliers(*rows))
+    assert found.undefined == ("cross", "flat", "copy")
+    assert "The multipliers 'cross', 'flat' and 'copy' are undefined at this pose" in str(found)
     assert C.controllability(crossing, at([0.0, 0.0])).verdicts[0].startswith("The motion is not determined at this")

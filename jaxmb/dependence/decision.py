@@ -105,7 +105,7 @@ def decide(
     def next_level(level: _Level) -> _Level:
         is_first, free = level.number == 1, generic_direction(level.eliminated.basis)
         length = jnp.linalg.norm(free)
-        free = root.T @ jnp.where(length > NO_DIRECTION, free / jnp.where(length > 0, length, 1), 0)
+        free = root.T @ (free / jnp.where(length > NO_DIRECTION, length, jnp.inf))
         # The first level follows the motion, where time goes on too; the second one stands still in time.
         direction = jnp.where(is_first, nearby.state.v, free)
         rate = nearby.jacobian_derivative(direction, jnp.where(is_first, 1.0, 0.0))

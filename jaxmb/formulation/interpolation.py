@@ -108,7 +108,7 @@ def _interpolated(
     # Rounding may make a square negative, whose root would be NaN.
     size = lambda x: jnp.sqrt(jnp.maximum(x @ metric @ x, 0))
     speed = size(lax.stop_gradient(state.v))
-    closed = samples & (off <= eps**EXACT) & jnp.all(jnp.isfinite(vdot))
+    closed = (off <= eps**EXACT) & jnp.all(jnp.isfinite(vdot))
     typical = lax.stop_gradient(jnp.maximum(size(direct), jnp.linalg.norm(here.root @ terms.force)))
     # Where both agree the direct one is exact enough, and its derivatives are those of the terms alone.
     agrees = lax.stop_gradient(size(vdot - direct) <= eps**AGREES * size(vdot) + eps**VANISHES * typical)

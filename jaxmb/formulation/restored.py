@@ -101,13 +101,13 @@ def _by_derivatives(
     formulation: "AbstractFormulation", terms: Terms, decision: Decision, nearby: Nearby
 ) -> tuple[tuple[Array, Array, Array], Array, SecondOrderCondition]:
     """C, σ and Γ with the restored rows, the mask of the rows whose multipliers are undefined, and the condition; see `restore`."""
-    in_use, replaced = decision.in_use, decision.degenerate
+    in_use, replaced = decision.in_use | decision.degenerate, decision.degenerate
     combined = decision.combined / terms.scale
     rows = combined @ decision.rate
     # A row of ZᵀĊ has other units than the row that it replaces: σ of that would say nothing of its size.
     length = jnp.where(replaced, jnp.linalg.norm(rows @ decision.root.T, axis=1), terms.scale)
     restored = dataclasses.replace(terms, jacobian=jnp.where(replaced[:, None], rows, terms.jacobian), scale=length)
-    factor = formulation.factorise(restored, in_use | replaced, 0.0)
+    factor = formulation.factorise(restored, in_use, 0.0)
 
     def vdot(gamma: Array) -> Array:
         return formulation.motion(eqx.tree_at(lambda t: t.gamma, restored, gamma), factor)[0]
@@ -125,7 +125,7 @@ def _by_derivatives(
     # Multipliers grow like 1/distance in all rows of a degenerate combination, and so in redundant rows that depend on these.
     involved = jnp.abs(decision.combined) > formulation.rank_tol
     undefined = jnp.any(replaced[:, None] & involved, axis=0)
-    undefined |= ~(in_use | replaced) & jnp.any(involved & undefined, axis=1)
-    restoration = RestoredRows(restored, in_use | replaced, undefined, jnp.any(decision.indeterminate), condition)
+    undefined |= jnp.any(involved & undefined, axis=1)
+    restoration = RestoredRows(restored, in_use, undefined, jnp.any(decision.indeterminate), condition)
     gamma = restoration.terms_for(formulation, factor, terms.force, terms.gamma, drift).gamma
     return (restored.jacobian, length, gamma), undefined, condition

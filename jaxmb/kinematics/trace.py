@@ -121,12 +121,10 @@ def _trace(
     )
     terms = rows_at(system, path.t, q, path.scale.row)
     factor = formulation.factorise(terms, formulation.prepare(terms))
-    free = lambda force: factor.solve(force, jnp.zeros(system.m, q.dtype))[0]
-    slope, velocity = path.slopes(q)[0], free(factor.metric @ state.v)
-    growing, basis = free(slope), null_space(factor)
+    slope, velocity = path.slopes(q)[0], factor.solve(factor.metric @ state.v, jnp.zeros(system.m, q.dtype))[0]
     size = lambda v: v @ factor.metric @ v
-    steep = slope @ growing > STATIONARY**2 * jnp.sum((factor.root @ slope) ** 2)
-    direction = jnp.where(steep, growing, basis[:, jnp.argmax(jnp.sum(basis**2, axis=0))])
+    along = jnp.sum(null_space(factor), axis=1)  # of one degree of freedom one column is not zero
+    direction = jnp.where(slope @ along < 0, -along, along)
     moving = jnp.any(state.v != 0)
     fits = jnp.where(moving, size(velocity) > 0.5 * size(state.v), freedom[0] == 1)
     start = path.point(q, way * jnp.where(moving, velocity, direction), path.read(q))

@@ -124,16 +124,16 @@ class ConstrainedFactor(AbstractFactor):
             x = lax.custom_linear_solve(lambda x: self.metric @ x, force, by_root, by_root, symmetric=True)
             return x, jnp.zeros_like(gamma)
 
-        # In rows that are not in use the equation is μ = −g, which keeps the matrix symmetric and regular.
+        # Rows that are not in use are zero, and so are their multipliers, of which these equations say nothing: only derivatives read them.
         def equations(unknown: Array) -> Array:
             x, mu = unknown[:n], unknown[n:]
-            return jnp.concatenate([self.metric @ x + self.rows.T @ mu, self.rows @ x - jnp.where(in_use, 0, mu)])
+            return jnp.concatenate([self.metric @ x + self.rows.T @ mu, self.rows @ x])
 
         def solve(_: object, rhs: Array) -> Array:
             f, g = rhs[:n], rhs[n:]
             y = self.root @ f
             z = jnp.where(in_use, self.weights @ jnp.where(in_use, g, 0) - self.basis @ y, 0)
-            return jnp.concatenate([self.root.T @ (y + z @ self.basis), jnp.where(in_use, -(z @ self.weights), -g)])
+            return jnp.concatenate([self.root.T @ (y + z @ self.basis), -(z @ self.weights)])
 
         # One vector: with a pair, a derivative that touches one half only would fail.
         rhs = jnp.concatenate([force, jnp.where(in_use, gamma / self.scale, 0)])

@@ -87,8 +87,7 @@ def _pick_one(now: Eliminated, size: Array, tol: Array | float) -> tuple[Elimina
     largest = jnp.max(size)
     above = largest > tol**2
     here = (np.arange(size.shape[0]) == jnp.argmax(size)) & above
-    # The inner `where` keeps the root from zero, whose NaN the outer one would hide from values but not from derivatives.
-    inverse = jnp.where(above, lax.rsqrt(jnp.where(above, largest, 1)), 0)
+    inverse = lax.rsqrt(jnp.where(above, largest, 1))  # zero has none, and where no row is chosen zeros are scaled
     row, combination = (jnp.sum(jnp.where(here[:, None], x, 0), axis=0) * inverse for x in (now.rows, now.combined))
     rows, combined = now.rows, now.combined
     for _ in range(PASSES):

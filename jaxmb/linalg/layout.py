@@ -87,7 +87,7 @@ class Layout:
     def seeds(self) -> np.ndarray:
         """Velocities, so many that C times them holds all its entries: one in each block of a colour at once."""
         count, size = self.blocks.shape
-        seeds = np.zeros((self.colours.max(initial=-1) + 1, size, self.nv + 1))
+        seeds = np.zeros((len(np.unique(self.colours)), size, self.nv + 1))
         for b in range(count):
             seeds[self.colours[b], np.arange(size), self.blocks[b]] = 1
         return seeds.reshape(-1, self.nv + 1)[:, : self.nv]

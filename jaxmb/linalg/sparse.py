@@ -189,7 +189,7 @@ class SparseFactor(AbstractFactor):
             parts = to_blocks(layout, x)
             pull = sum_by_block(layout, mu[:, None, None] * self.rows)
             balance = from_blocks(layout, batched_product(self.mass.blocks, parts) + pull)
-            return jnp.concatenate([balance, rows_times(layout, self.rows, parts) - jnp.where(in_use, 0, mu)])
+            return jnp.concatenate([balance, rows_times(layout, self.rows, parts)])
 
         def solve(_: object, rhs: Array) -> Array:
             f, g = rhs[:n], rhs[n:]
@@ -199,7 +199,7 @@ class SparseFactor(AbstractFactor):
             # One step of refinement of C x = γ against S, which squares the condition number (Björck 1987).
             more = self.solve_normal(g - rows_times(layout, self.rows, to_blocks(layout, x)))
             x = x + self.from_metric(self.transposed_product(more))
-            return jnp.concatenate([x, jnp.where(in_use, -(z + more), -g)])
+            return jnp.concatenate([x, -(z + more)])
 
         # One vector, see `ConstrainedFactor.solve`; the equations are symmetric, so that their transpose needs no other factor.
         rhs = jnp.concatenate([force, jnp.where(in_use, gamma / self.scale, 0)])

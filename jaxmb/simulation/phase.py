@@ -65,7 +65,7 @@ class Phases(eqx.Module):
 
     def statistics(self) -> dict[str, Array]:
         """Counts, ranks and residuals of the whole run."""
-        accepted, m = self.accepted, self.accepted.residual.shape[-1]
+        accepted, m = self.accepted, self.accepted.residual.shape[1]
         ran = self.stats["num_steps"] > 0  # others have no ranks
         return {
             **{name: jnp.sum(count) for name, count in self.stats.items()},

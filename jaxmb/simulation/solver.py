@@ -141,7 +141,8 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         slope, correction, uncertified = field.step.at(t0, y0, in_use)
         return dataclasses.replace(
             start,
-            inner=(slope, jnp.array(True)),
+            # Compiled code may have NaN where arrays have numbers: such a slope is found anew.
+            inner=(slope, slope.finite),
             rows=rows,
             certified=~uncertified,
             basis=correction.basis,

@@ -80,7 +80,7 @@ def sizes_of_run(system: System, state: State, until: Scalar, values: Values) ->
 
     _, (vdots, changes) = lax.scan(probe, v, None, length=2)
     vdot, fastest = vdots[0], jnp.sqrt(jnp.max(changes, axis=0))
-    duration = jnp.where(fastest * time > 1, 1 / jnp.where(fastest > 0, fastest, 1), time)
+    duration = jnp.fmin(time, 1 / fastest)  # NaN, of forces without a derivative, is passed over
     distance = jnp.abs(v) * duration + 0.5 * jnp.abs(vdot) * duration**2
     # One that does not move is as far reaching as the others, in the metric of M.
     largest = jnp.max(length * distance) / jnp.where(length > 0, length, 1)

@@ -70,6 +70,8 @@ ROUNDING, UNLIKE = 100, 1e9
 LEAST = 1e-4
 # A coordinate that is less than this power of eps beside the others has no size of its own: a place that is zero but for what was rounded to get there.
 NEGLIGIBLE = 0.5
+# One that is less than this power of eps is rounding beside nothing, as of cos(π/2): 8e-15, and 6e-7 in single precision. Shorter units of length are not meant.
+NOTHING = 0.9
 
 
 @program
@@ -282,8 +284,10 @@ def _sample_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arr
     (last, _, bent, entries), (bend, shift, turned) = lax.scan(double, start, s)
     # Three distances are interpolated, the last one being the first with a bend.
     i = jnp.maximum(jnp.argmax(turned, axis=0), 2)
+    # A row may be back where it began, as that of a cam behind its lift: by how much it had changed is what counts.
+    most = lax.cummax(jnp.where(jnp.isfinite(shift), shift, 0))
     where, change = _crossing(
-        *(jnp.stack([jnp.take_along_axis(x, i[None] - k, axis=0)[0] for k in (2, 1, 0)]) for x in (bend, shift))
+        *(jnp.stack([jnp.take_along_axis(x, i[None] - k, axis=0)[0] for k in (2, 1, 0)]) for x in (bend, most))
     )
     growing = shift[-1] > GROWING * shift[-1 - DOUBLINGS]  # else it turns to and fro beside a larger part that stays
     # Less than 1e-3 of the row at the largest distance is no slope: such a row never changes but for rounding.
@@ -377,15 +381,19 @@ def _crossing(bend: Array, shift: Array) -> tuple[Array, Array]:
     """
     tiny = jnp.finfo(bend.dtype).tiny
     a, b, c = (jnp.log(jnp.maximum(x, tiny)) - jnp.log(BENT) for x in bend)
-    # A parabola through three rising values only; otherwise a straight line, or the middle distance.
-    monotone = jnp.isfinite(c) & (a < b) & (b < c)
-    a, b, c = (jnp.where(monotone, x, k) for x, k in ((a, -2.0), (b, -1.0), (c, 0.0)))
-    # Inverse quadratic interpolation by Lagrange, at nodes −2, −1 and 0.
-    x = -2 * b * c / ((a - b) * (a - c)) - a * c / ((b - a) * (b - c))
-    x = jnp.where(monotone & (x > -1) & (x < 0), x, jnp.where(monotone, -c / (c - b), -1.0))
     e, f, g = (jnp.log(jnp.maximum(y, tiny)) for y in shift)
+    # A parabola through three rising values only; otherwise a straight line through two, or the middle distance.
+    rising = jnp.isfinite(c) & (b < c)
+    monotone = rising & (a < b)
+    # Inverse quadratic interpolation by Lagrange, at nodes −2, −1 and 0.
+    i, j, k = (jnp.where(monotone, x, y) for x, y in ((a, -2.0), (b, -1.0), (c, 0.0)))
+    x = -2 * j * k / ((i - j) * (i - k)) - i * k / ((j - i) * (j - k))
+    straight = jnp.where(rising, -c / jnp.where(rising, c - b, 1), -1.0)
+    x = jnp.where(monotone & (x > -1) & (x < 0), x, straight)
     change = e * x * (x + 1) / 2 - f * x * (x + 2) + g * (x + 1) * (x + 2) / 2
-    return x, jnp.exp(jnp.where(monotone & jnp.isfinite(g), change, f))
+    # A row that was constant before, as that of a cam in its dwell, is no power: a parabola through its logarithms leads anywhere.
+    change = jnp.clip(change, f, g)
+    return x, jnp.exp(jnp.where(rising, change, f))
 
 
 def _reaches(span: Array, entries: Array) -> Array:
@@ -411,8 +419,9 @@ def _zero_if_infinite(values: Array) -> Array:
 
 
 def extent(system: System, q: Array) -> Array:
-    """|q| as displacements of the velocities' coordinates."""
-    if system.rate is None:
-        return jnp.abs(q)
-    matrix = jnp.abs(rate_matrix(system.rate, q, system.nv))
-    return (matrix.T @ jnp.abs(q)) / jnp.sum(matrix**2, axis=0)
+    """|q| as displacements of the velocities' coordinates, zero where it is rounding."""
+    extents = jnp.abs(q)
+    if system.rate is not None:
+        matrix = jnp.abs(rate_matrix(system.rate, q, system.nv))
+        extents = (matrix.T @ extents) / jnp.sum(matrix**2, axis=0)
+    return jnp.where(extents > jnp.finfo(q.dtype).eps ** NOTHING, extents, 0)
