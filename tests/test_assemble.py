@@ -341,7 +341,7 @@ def test_a_state_is_consistent_relative_to_the_sizes_of_its_mechanism():
     ]
     system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=rows)
 
-    def amounts(q, v, rate=4.0, reach=2.0):
+    def amounts(q, v, rate=4.0, reach=0.8):
         sizes = [1.0] * 3, [0.5, 0.25, 0.2], [reach, 0.0], [1.0, 0.5, 1.0], rate
         state = jm.State(jnp.zeros(()), jnp.array(q), jnp.array(v), jm.system.Scale(*map(jnp.array, sizes)))
         checks = consistency(system, state, "is off")

@@ -198,7 +198,7 @@ def consistency(system: System, state: State, verb: str, values: Values | None =
     # Rounding of C v is none, however slow the rows are: entries of C that vanish at this pose do so to rounding of the row's size. Nothing else is
     # allowed at rest.
     scale = state.scale
-    speed = jnp.linalg.norm(jnp.where(scale.reach > 0, state.v / jnp.where(scale.reach > 0, scale.reach, 1), 0))
+    speed = jnp.linalg.norm(state.v / jnp.where(scale.reach > 0, scale.reach, jnp.inf))
     rounding = ROUNDING * jnp.finfo(state.q.dtype).eps * scale.row_by_length * speed / scale.span
     velocity = jnp.where(velocity > rounding, velocity / rate, 0)
     text = f"Constraint '{{name}}' {verb}: its LEVEL residual, relative to the size of the mechanism, is {{}}.{{note}}"

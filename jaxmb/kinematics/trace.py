@@ -123,8 +123,8 @@ def _trace(
     factor = formulation.factorise(terms, formulation.prepare(terms))
     slope, velocity = path.slopes(q)[0], factor.solve(factor.metric @ state.v, jnp.zeros(system.m, q.dtype))[0]
     size = lambda v: v @ factor.metric @ v
-    along = jnp.sum(null_space(factor), axis=1)  # of one degree of freedom one column is not zero
-    direction = jnp.where(slope @ along < 0, -along, along)
+    tangent = jnp.sum(null_space(factor), axis=1)  # of one degree of freedom one column is not zero
+    direction = jnp.where(slope @ tangent < 0, -tangent, tangent)
     moving = jnp.any(state.v != 0)
     fits = jnp.where(moving, size(velocity) > 0.5 * size(state.v), freedom[0] == 1)
     start = path.point(q, way * jnp.where(moving, velocity, direction), path.read(q))
