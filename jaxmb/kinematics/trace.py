@@ -124,7 +124,8 @@ def _trace(
     slope, velocity = path.slopes(q)[0], factor.solve(factor.metric @ state.v, jnp.zeros(system.m, q.dtype))[0]
     size = lambda v: v @ factor.metric @ v
     tangent = jnp.sum(null_space(factor), axis=1)  # of one degree of freedom one column is not zero
-    direction = jnp.where(slope @ tangent < 0, -tangent, tangent)
+    falls = slope @ tangent < -STATIONARY * jnp.linalg.norm(factor.root @ slope)  # not by rounding, at a dead centre
+    direction = jnp.where(falls, -tangent, tangent)
     moving = jnp.any(state.v != 0)
     fits = jnp.where(moving, size(velocity) > 0.5 * size(state.v), freedom[0] == 1)
     start = path.point(q, way * jnp.where(moving, velocity, direction), path.read(q))
