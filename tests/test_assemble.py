@@ -94,6 +94,7 @@ BAD = {
     ),
     r"`q` must have shape \(2,\), but has shape \(3,\)": lambda s: jm.assemble(s, [0.0, 1.0, 2.0]),
     r"`v` must have shape \(2,\), but has shape \(1,\)": lambda s: jm.assemble(s, [0.0, 1.0], [0.0]),
+    r"`v` must have shape \(2,\), but has shape \(\)": lambda s: jm.assemble(s, [0.0, 1.0], 0.0),
     r"^Argument `q` must hold finite numbers, but 'x' is none\.$": lambda s: jm.assemble(s, [float("nan"), 1.0]),
     r"^Argument `v` must hold finite numbers, but 'y' is none\.$": lambda s: jm.assemble(
         s, [0.0, 1.0], [0.0, float("inf")]

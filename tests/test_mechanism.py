@@ -585,6 +585,8 @@ WRONG = {
     "coordinates": (lambda: P.Mechanism([ROD_BODY], [PIVOT]).build("polar"), "must be 'relative' or 'absolute', but is 'polar'"),
     "cut": (lambda: P.Mechanism([ROD_BODY], [PIVOT]).build(cut=["Q"]), "Argument `cut` must hold names of joints, but holds 'Q'"),
     "place": (lambda: P.Revolute("O", "ground", 3), "Argument `b of joint 'O'` must be 'body', 'body.point'"),
+    "no direction": (lambda: P.Prismatic("rail", "ground", "slide", axis=(0.0, 0.0)), "`axis of joint 'rail'` must be a direction, but is zero"),
+    "no direction in space": (lambda: S.Revolute("O", "ground", "door", axis_b=(0.0, 0.0, 0.0)), "`axis_b of joint 'O'` must be a direction, but is zero"),
     "shape": (lambda: P.Body("rod", 1.0, 1.0, com=(1.0, 2.0, 3.0)), r"Argument `com of body 'rod'` must have shape \(2,\), but has shape \(3,\)"),
     "dimension": (lambda: P.Mechanism([ROD_BODY], [P.Revolute("O", "ground", ("rod", (0.0, 0.0, 0.0)))]), "Element 'O' must refer to points with 2 components"),
     "kind": (lambda: P.Mechanism([ROD_BODY], [ROD_BODY]), "Argument `joints` must not hold Body objects"),

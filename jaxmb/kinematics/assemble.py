@@ -1,7 +1,7 @@
 """Consistent states from rough guesses."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -256,7 +256,9 @@ def _full_vector(
     if overrides is None:
         return default
     if not isinstance(overrides, Mapping):
-        overrides = overrides if hasattr(overrides, "shape") else list(overrides)
+        overrides = (
+            list(overrides) if isinstance(overrides, Iterable) and not hasattr(overrides, "shape") else overrides
+        )
         if is_concrete(overrides):
             overrides = np.asarray(overrides, default_float())
         return jnp.asarray(as_parameters(overrides), default_float())

@@ -16,16 +16,14 @@ from ..mechanism import (
     MarkerLike,
     Pair,
     Turning,
-    as_vector,
+    as_direction,
     ends,
 )
 
 
 def direction(name: str, axis: Finite, argument: str = "axis") -> Float[Array, "2"]:
     """A direction, not brought to unit length."""
-    # Not normalised: a fit may vary a direction, and a unit vector has a constraint that its two numbers would not
-    # know of.
-    return as_vector(axis, f"{argument} of joint '{name}'", (2,))
+    return as_direction(axis, f"{argument} of joint '{name}'", (2,))
 
 
 def x_rotation(axis: Float[Array, "2"]) -> Float[Array, "2 2"]:

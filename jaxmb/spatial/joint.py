@@ -18,7 +18,7 @@ from ..mechanism import (
     MarkerLike,
     Pair,
     Turning,
-    as_vector,
+    as_direction,
     axis_rotation,
     ends,
     number,
@@ -30,9 +30,7 @@ Turns = tuple[Float[Array, "3 3"], Float[Array, "3 3"]]
 
 def direction(name: str, axis: Finite, argument: str = "axis") -> Float[Array, "3"]:
     """A direction, not brought to unit length."""
-    # Not normalised: a fit may vary a direction, and a unit vector has a constraint that its three numbers would not
-    # know of.
-    return as_vector(axis, f"{argument} of joint '{name}'", (3,))
+    return as_direction(axis, f"{argument} of joint '{name}'", (3,))
 
 
 class AbstractSpatialAxisJoint(AbstractJoint):
