@@ -315,6 +315,31 @@ def test_what_rows_do_not_size_has_the_size_of_how_far_it_gets():
         np.testing.assert_allclose([quickest, *by.v], rates, rtol=1e-14)
 
 
+def test_what_moves_by_forces_that_cancel_has_a_size_above_their_rounding():
+    """Of two coupled coordinates one hardly moves: ε^(1/4) |Rᵀ| |R| |F|, R M Rᵀ = I. A particle by itself that moves as little has the size of that."""
+    mass, acceleration = np.array([[2.0, 0.9, 0.0], [0.9, 0.5, 0.0], [0.0, 0.0, 1.0]]), np.array([1.0, 1e-9, 1e-9])
+    force = mass @ acceleration
+    system = jm.System(3, mass=lambda t, q, p: jnp.asarray(mass), force=lambda t, q, v, p: jnp.asarray(force))
+    state = jm.as_state(system, jnp.zeros(3))
+    sizes = jax.jit(lambda state: sizes_of_run(system, state, jnp.array(3.0), Values.of(system, state))[1].q)(state)
+    root = np.abs(np.linalg.inv(np.linalg.cholesky(mass)))
+    least = np.finfo(float).eps ** 0.25 * (root.T @ root @ force)[1]
+    np.testing.assert_allclose(sizes, 4.5 * np.array([1.0, least, 1e-9]), rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_chain_falls_from_a_straight_line():
+    """Its links turn by a quarter of those before them: beyond some ten they do so by less than the rounding of the first one."""
+    P, count = jm.planar, 20
+    links = [P.Body.rod(f"link{i}", 1.0, 0.1, position=(0.1 * i, 0.0)) for i in range(count)]
+    ends = [("ground", (0.0, 0.0)), *(f"link{i}.b" for i in range(count))]
+    pins = [P.Revolute(f"pin{i}", ends[i], f"link{i}.a") for i in range(count)]
+    system = P.Mechanism(links, pins, gravity=(0.0, -9.81)).build()
+    run = jm.simulate(system, jm.assemble(system), jnp.array([0.05]))
+    assert int(run.stats["num_steps"]) < 100
+    assert abs(float(jm.energy(system, run).balance[-1])) < 1e-9
+
+
 def test_what_has_no_inertia_moves_if_it_has_a_speed():
     """A marker beside a particle: it gets as far as its speed takes it, and at rest it is of size one."""
     beside = jm.Holonomic("beside", lambda t, q, p: q[1] - 3.0 * q[0])
