@@ -1319,6 +1319,48 @@ def test_a_copy_of_a_row_is_superfluous_where_both_vanish():
     assert sorts(jnp.array([0, 0, 2.0, 0]), False)[0].tolist() == [0, 0, 0]  # a state off the constraints uses no rows
 
 
+def test_rows_that_are_degenerate_together_lead_where_the_factors_of_their_branch_do():
+    """x = a y²/2 beside y (z − c y²/2 − s t²/2) = 0 in two z, in rows of any units: as x = a y²/2 and z = c y²/2 + s t²/2 by Newton and d'Alembert, for any force."""
+    rng = np.random.default_rng(0)
+    root, forces = rng.normal(size=(5, 5)), rng.normal(size=(2, 5))
+    mass, a, c, s, speed = root @ root.T + np.eye(5), 0.7, np.array([1.5, -0.6]), np.array([2.0, -3.0]), 1.3
+
+    def rows(t, q, p):
+        x, off = q[0] - a * q[1] ** 2 / 2, q[1] * (q[2:4] - c * q[1] ** 2 / 2 - s * t**2 / 2)
+        apart = q[4] - t**2
+        return jnp.stack([3 * x, 0.5 * (x + off[0]), 40 * (2 * x - off[1]), apart, 2 * apart])
+
+    system = jm.System(
+        5,
+        mass=lambda t, q, p: jnp.asarray(mass),
+        force=lambda t, q, v, p: jnp.asarray(forces[0]),
+        constraints=[jm.Holonomic("rows", rows)],
+    )
+    sizes, method = jnp.array([3.0, 1.0, 100.0, 0.5, 1.1]), jm.formulation.GaussProjection()
+    scale = jm.system.Scale(sizes, sizes, jnp.ones(5), sizes, jnp.array(2.0))
+    state = jm.State(jnp.zeros(()), jnp.zeros(5), speed * jnp.eye(5)[1], scale)
+
+    @jax.jit
+    def solved(force):
+        terms = jm.evaluate(system, state)
+        restored = method.restore(terms, method.decide(terms, terms.nearby), terms.nearby)
+        factor = method.factorise(restored.terms, restored.in_use, 0.0)
+        other = restored.terms_for(method, factor, force, restored.terms.gamma, restored.condition.drift)
+        return [method.motion(x, factor)[0] for x in (restored.terms, other)], restored
+
+    found, restored = solved(jnp.asarray(forces[1]))
+    branch, gamma = np.eye(5)[[0, 2, 3, 4]], np.array([a * speed**2, *(c * speed**2 + s), 2.0])
+    free = np.linalg.solve(mass, np.c_[forces.T, branch.T])
+    for vdot, at in zip(found, free.T, strict=False):
+        pull = np.linalg.solve(branch @ free[:, 2:], gamma - branch @ at)
+        np.testing.assert_allclose(vdot, at + free[:, 2:] @ pull, rtol=1e-9)
+    assert restored.undefined.tolist() == [True] * 3 + [False] * 2
+    assert restored.in_use.tolist() == [True] * 4 + [False]
+    # ZᵀĊ has the size that it has in the metric: y' along each z.
+    lengths = speed * np.array([0.5, 40.0]) * np.sqrt(np.diag(np.linalg.inv(mass))[2:4]) / sizes[1:3]
+    np.testing.assert_allclose(restored.terms.scale[1:3], lengths, rtol=1e-9)
+
+
 def test_diagnosis_groups_rows_by_what_depends_on_what():
     rod = lambda i, f: lambda t, q, p: f * (q[i] ** 2 + q[i + 1] ** 2 - 1)
     system = jm.System(
