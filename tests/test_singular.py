@@ -28,6 +28,7 @@ from jaxmb.kinematics import BESIDE, NEAR, Correction, Rows, choose_rows, correc
 from jaxmb.simulation import compiled_run, judgement, passage
 from jaxmb.simulation import solver as solver_module
 from jaxmb.simulation.compiled_step import StepResult
+from jaxmb.simulation.guard import Guard
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.passage import TRIALS, Path, _SignBracket, _Trial
 from jaxmb.simulation.phase import PhaseInputs, Phases
@@ -611,6 +612,121 @@ def test_a_compiled_run_begins_at_its_start_by_a_step_that_ends_within_it():
         assert (t1 - settings.snap_time) == 100 * np.finfo(float).eps and carry.result == dfx.RESULTS.successful
 
 
+class Quick(eqx.Module):
+    """A step of which only the start is asked for."""
+
+    unsure: jax.Array
+
+    def uncertified(self, t, y, in_use):
+        return self.unsure
+
+    def at(self, t, y, in_use):
+        return y.like(7 * y.packed), Correction.none(y.q, y.v, in_use, 3 * jnp.eye(2)), self.unsure
+
+
+class Runs(Quick):
+    """One of whose programs no more is known than that they are there."""
+
+    program: str = eqx.field(static=True, default="step")
+    sample: str | None = eqx.field(static=True, default=None)
+
+
+class Reads(eqx.Module):
+    """Which guards read reactions."""
+
+    reads: tuple[bool, ...] = eqx.field(static=True)
+
+
+class Watch(Guard):
+    """A guard of which only that is asked."""
+
+    def __init__(self, *reads):
+        self.plan, self.mode, self.since = Reads(reads), None, jnp.zeros(())
+
+
+def test_a_compiled_run_tells_what_its_program_has_made(monkeypatch):
+    """The end, why it is one, how many steps there were, saved states, and on request the tape, of which a failed step is no part; the start of a run of no duration."""
+    (field, in_use, _), y0 = _passing(), StateVector.of(*jnp.ones((2, 2)), jnp.zeros(()))
+    field = dataclasses.replace(field, regular_only=RegularOnly(in_use))
+    steps = dfx.ConstantStepSize(), jnp.asarray(0.25), None, dfx.NoProgressMeter()
+    method = Method(ConstrainedSolver(dfx.Bosh3()), *steps, 7, None)
+    successful, failed = dfx.RESULTS.successful, dfx.RESULTS.breakdown
+    known, asked, last = Runs(jnp.array(False)), [], {}
+    monkeypatch.setattr(compiled_run, "compiled_step_of", lambda *_: known)
+    monkeypatch.setattr(compiled_run, "_program", lambda *given: asked.append(given) or "run")
+
+    def made(operands, program, kind):
+        carry = jax.tree.unflatten(kind.structure, operands[: len(kind.leaves)])
+        moved = dataclasses.replace(carry, y0=4 * y0.packed, slope=5 * y0.packed, steps=jnp.array(6), **last)
+        tape = [jnp.arange(8.0), 3 * jnp.ones((8, 5)), jnp.arange(1, 9.0)]
+        event = [jnp.array(last["t0"] < 1.9), 8 * y0.packed] if "guarded" in kept else []
+        return [*jax.tree.leaves(moved), 2 * jnp.ones((3, 5)), *event, *tape]
+
+    monkeypatch.setattr(compiled_run, "_run", made)
+
+    def run(guard=None, tape=True, t1=2.0, **changes):
+        inputs = PhaseInputs(field, jnp.ones(()), jnp.asarray(t1), y0, jnp.ones(3))
+        kept[:] = ["guarded"] * (guard is not None)
+        return compiled_run.compiled_run(inputs, dataclasses.replace(method, **changes), guard, tape)
+
+    kept = []
+    for reached, result, guard, told in (
+        (2.0, successful, None, successful),
+        (1.8, successful, None, dfx.RESULTS.max_steps_reached),
+        (1.8, failed, None, failed),
+        (1.8, successful, Watch(), dfx.RESULTS.event_occurred),
+        (2.0, successful, Watch(), successful),
+    ):
+        last |= {
+            "t0": jnp.asarray(reached),
+            "result": result,
+            "accepted": jnp.array(5),
+            "failed": jnp.array(result == failed),
+        }
+        phase, tape = run(guard)
+        assert phase.result == told and phase.t == phase.accepted.end[0] == reached and not phase.irregular
+        assert list(phase.stats.values()) == [6, 5, 1] and phase.accepted.compiled == 5 and phase.accepted.sparse == 0
+        assert phase.accepted.rows.in_use.all() and phase.accepted.failed == (result == failed)
+        for found, factor in (
+            (phase.y, 4),
+            (phase.accepted.inner[0], 5),
+            (phase.accepted.end[1], 4),
+            (tape.end, 4 if guard is None else 8),
+        ):
+            np.testing.assert_array_equal(found.packed, factor * y0.packed)
+        np.testing.assert_array_equal(phase.ys.packed, 2 * np.ones((3, 5)))
+        np.testing.assert_array_equal(tape.ys.packed, 3 * np.ones((8, 5)))
+        assert tape.count == (4 if result == failed else 5) and (tape.ts[1], tape.ends[1]) == (1, 2)
+    for guard in (None, Watch()):
+        phase, tape = run(guard, t1=1.0)
+        assert phase.t == 1 and phase.result == successful and phase.stats["num_steps"] == tape.count == 0
+        np.testing.assert_array_equal(phase.ys.packed, np.tile(y0.packed, (3, 1)))
+        np.testing.assert_array_equal([phase.y.packed, tape.end.packed], [y0.packed] * 2)
+    # The tangent in forward mode needs the tape, too.
+    assert [
+        run(tape=tape, adjoint=a)[1] is None for tape, a in ((True, None), (False, None), (False, dfx.ForwardMode()))
+    ] == [False, True, True]
+    assert (
+        [given[-1] for given in asked[-3:]] == [True, False, True]
+        and asked[-1][:2] == ("step", None)
+        and asked[-1][3] == 3
+    )
+    # None where something is no program, or not worth one.
+    work = compiled_run.LARGEST_WORK
+    for reads, size, worth in (
+        ((False, True), 2 * work + 1, False),
+        ((False, True), 2 * work, True),
+        ((False,), 2 * work + 1, True),
+    ):
+        monkeypatch.setattr(compiled_run, "dense_work", lambda system, size=size: size)
+        assert (run(Watch(*reads)) is not None) == worth
+    assert run(max_steps=None) is None
+    monkeypatch.setattr(VectorField, "takes_samples", True)
+    assert run() is None
+    known = None
+    assert run() is None
+
+
 class Controlled(dfx.ConstantStepSize):
     """Accepts errors up to one, with a known verdict on the step that follows."""
 
@@ -703,18 +819,6 @@ def test_an_attempt_of_a_compiled_run_is_judged_as_in_diffraxs_loop(monkeypatch)
         more = begin < 2.5 and not reason and case["steps"] < 6
         expected = *kept, begin, end, 110 if infinite else 13, case["steps"] + 1, 3 + accept, accept, more, 6, reason
         np.testing.assert_allclose(told, expected, rtol=1e-14, err_msg=str(case))
-
-
-class Quick(eqx.Module):
-    """A step of which only the start is asked for."""
-
-    unsure: jax.Array
-
-    def uncertified(self, t, y, in_use):
-        return self.unsure
-
-    def at(self, t, y, in_use):
-        return y.like(7 * y.packed), Correction.none(y.q, y.v, in_use, 3 * jnp.eye(2)), self.unsure
 
 
 def test_a_run_begins_with_what_is_certain_where_it_starts():
