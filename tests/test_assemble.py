@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -11,6 +12,7 @@ import pytest
 from systems import TELLING, fourbar, make, pendulum, slow_but, states, top
 
 import jaxmb as jm
+from jaxmb.foundations import Check, all_hold
 from jaxmb.kinematics import closing, consistency, correction
 from jaxmb.kinematics.closing import Guess, _missing, with_driven_turns
 from jaxmb.kinematics.search import SAMPLES, SOLVED, _descend, _unwound, search_pose
@@ -431,3 +433,61 @@ def test_of_an_iteration_that_part_is_made_that_closes_best(monkeypatch):
         chosen.append(np.nanargmin(off))
         np.testing.assert_allclose(q_found, trials[chosen[-1]], rtol=1e-9, atol=1e-12)
     assert len(set(chosen)) > 4
+
+
+def test_a_guess_is_closed_in_two_rounds_and_judged_where_these_end(monkeypatch):
+    """By sizes at the start of each; those at the guess are for a search, which nothing asks for but poses that are missed. A guess that was moved says so beside a singular pose."""
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("row", lambda t, q, p: q[:1])])
+    usual = {"q": (8.0, 4.0), "v": 3.0, "moves": True, "gap": 1.0, "unknown": False, "mode": None}
+    usual |= {"position": 0.0, "velocity": 0.0, "turned": 0.0}
+    check = lambda name: Check(jnp.asarray(case[name]), 0.5, name)
+    sizes = lambda q: jm.system.Scale(q[:1], q[:1], q, q[:1], jnp.zeros(()))
+    pieces = {
+        "measure": lambda full, t, q, length: (sizes(q), jnp.array([False]), jnp.array([case["unknown"]])),
+        "_closed": lambda system, guess, start, q, scale: q / (1 + case["moves"]),
+        "consistent_velocities": lambda system, guess, t, q, v, *_: (v + case["v"] - 3, jnp.asarray(case["gap"])),
+        "Values": SimpleNamespace(of=lambda *_: "values"),
+        "check_rows": lambda *_: (),
+        "check_values": lambda *_: (),
+        "with_rate": lambda full, state, values=None: rated.append(values is not None) or state,
+        "consistency": lambda *_: (check("position"), check("velocity")),
+        "_orientation_checks": lambda *_: (check("turned"),),
+    }
+    for name, piece in pieces.items():
+        monkeypatch.setattr(closing, name, piece)
+    for changes, missed, holds, beside in (
+        ({}, False, True, False),
+        ({"position": 1.0}, True, False, False),
+        ({"turned": 1.0}, True, False, False),
+        ({"velocity": 1.0}, False, False, False),
+        ({"unknown": True}, False, False, False),
+        ({"position": 1.0, "q": (np.nan, 4.0)}, False, False, False),
+        ({"gap": 1e-3}, False, True, True),
+        ({"gap": 1e-3, "moves": False, "v": 2.0}, False, True, True),
+        ({"gap": 1e-3, "moves": False}, False, True, False),
+        ({"mode": jm.system.Mode((), jnp.ones(1, bool), *jnp.zeros((2, 0)), jnp.zeros(0, bool))}, False, True, False),
+    ):
+        case, rated = usual | changes, []
+        guess = Guess(jnp.zeros(()), jnp.array(case["q"]), 3 * jnp.ones(2), mode=case["mode"])
+        found = closing.solve_guess.__wrapped__(system, guess)
+        assert (bool(found.missed), bool(all_hold(found.checks)), bool(found.beside)) == (missed, holds, beside), (
+            changes
+        )
+        part = 1 + case["moves"]
+        np.testing.assert_array_equal(found.state.q, guess.q / part**2)
+        np.testing.assert_array_equal(found.scale.reach, guess.q)
+        np.testing.assert_array_equal(found.state.scale.reach, guess.q / part)
+        assert rated == [case["mode"] is None]  # values of a mode are none of the system as a whole
+    free = jm.System(2, mass=lambda t, q, p: jnp.eye(2))
+    found = closing.solve_guess.__wrapped__(free, guess)
+    assert not found.missed and not found.beside
+
+
+def test_iterations_are_twenty_or_end_where_nothing_moves(monkeypatch):
+    """Of numbers that may be differentiated, in both modes, they are twenty."""
+    monkeypatch.setattr(closing, "_closing_step", lambda system, guess, start, q, scale: jnp.where(q > 0, q - 1, q))
+    system, scale = pendulum()[0], jm.system.Scale(*map(jnp.ones, (1, 1, 2, 1, ())))
+    of = lambda q, concrete: closing._closed(system, Guess(jnp.zeros(()), q, q, concrete=concrete), q, q, scale)
+    for concrete in (True, False):
+        np.testing.assert_array_equal(of(jnp.array([30.0, 5.0]), concrete), [10.0, 0.0])
+    np.testing.assert_array_equal(jax.jacrev(of)(jnp.array([30.0, 5.0]), False), np.eye(2))
