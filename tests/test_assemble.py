@@ -444,7 +444,7 @@ def test_a_guess_is_closed_in_two_rounds_and_judged_where_these_end(monkeypatch)
     sizes = lambda q: jm.system.Scale(q[:1], q[:1], q, q[:1], jnp.zeros(()))
     pieces = {
         "measure": lambda full, t, q, length: (sizes(q), jnp.array([False]), jnp.array([case["unknown"]])),
-        "_closed": lambda system, guess, start, q, scale: q / (1 + case["moves"]),
+        "_closed": lambda system, guess, start, q, scale: q / jnp.where(scale.reach == q, 1 + case["moves"], 1),
         "consistent_velocities": lambda system, guess, t, q, v, *_: (v + case["v"] - 3, jnp.asarray(case["gap"])),
         "Values": SimpleNamespace(of=lambda *_: "values"),
         "check_rows": lambda *_: (),
