@@ -17,6 +17,7 @@ from jaxmb.kinematics.correction import (
     Correction,
     at_rest,
     by_lengths,
+    correct,
     correct_by,
     directions,
     distance_to_dependence,
@@ -505,6 +506,53 @@ def test_a_row_that_is_off_where_a_correction_begins_is_corrected_and_one_at_res
     np.testing.assert_allclose(slope(jnp.array([0.0, 0.0, 1e-4]), both), [0.0, 1.0, 1.0], atol=1e-12)
     np.testing.assert_allclose(slope(jnp.array([0.0, 0.0, 0.5]), both.at[1].set(False)), [0.0, 1.0, 1.0], atol=1e-12)
     np.testing.assert_allclose(slope(jnp.array([0.0, 0.0, 0.5]), both), [0.0, 0.0, 1.0], atol=1e-12)
+
+
+def test_a_correction_solves_its_equations_and_has_their_derivative():
+    """q − M⁻¹Cᵀλ on the arc and v − M⁻¹Cᵀμ along the blade there, M and C at the given state, which is 1e-3 off: so is the derivative, at most."""
+    mass = lambda q: jnp.diag(2 + q**2) + 0.5 * jnp.cos(q[0])
+    slips = lambda q: jnp.stack([-1.0, q[0], 0.3 * q[2]])
+    arc = jm.Holonomic("arc", lambda t, q, p: 7 * (q @ q - p**2))
+    blade = jm.Pfaffian("blade", lambda t, q, v, p: slips(q) @ v + 0.2)
+    system = jm.System(3, mass=lambda t, q, p: mass(q), constraints=[arc, blade], params=1.0)
+    method, both = jm.formulation.GaussProjection(), jnp.ones(2, bool)
+    scale = jm.system.Scale(jnp.ones(2), jnp.ones(2), jnp.ones(3), jnp.ones(2), jnp.array(4.0))
+
+    @jax.jit
+    def found(q, v, size):
+        here, state = system.with_params(size), jm.State(jnp.zeros(()), q, v, scale)
+        end = correct(here, method, state, both, 6)
+        there = dataclasses.replace(state, q=end.q, v=end.v)
+
+        def moved(q, v, size):
+            linear_map = linearise_correction(here, method, state, there, both)
+            state_there = linear_map(system.with_params(size), dataclasses.replace(state, q=q, v=v))
+            return jnp.concatenate([state_there.q, state_there.v])
+
+        value = jnp.concatenate([end.q, end.v])
+        return (
+            value,
+            moved(q, v, size),
+            jnp.concatenate([end.position, end.velocity]),
+            jax.jacfwd(moved, (0, 1, 2))(q, v, size),
+        )
+
+    def exact(q, v, size):
+        ways, multiplier = jnp.linalg.solve(mass(q), jnp.stack([14 * q, slips(q)], axis=1)), 0.0
+        for _ in range(6):
+            there = q - ways[:, 0] * multiplier
+            multiplier += 7 * (there @ there - size**2) / (14 * there @ ways[:, 0])
+        there = q - ways[:, 0] * multiplier
+        rows = jnp.stack([14 * there, slips(there)])
+        return jnp.concatenate([there, v - ways @ jnp.linalg.solve(rows @ ways, rows @ v + jnp.array([0.0, 0.2]))])
+
+    q, v = np.array([0.6, 0.64, 0.48]) + 1e-3 * np.array([1.0, -0.3, 0.7]), np.array([0.3, -0.8, 0.5])
+    at = jnp.asarray(q), jnp.asarray(v), jnp.array(1.0)
+    value, again, left, slopes = found(*at)
+    np.testing.assert_allclose([value, again], [exact(*at)] * 2, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(left, 0, atol=1e-13)
+    for slope, expected in zip(slopes, jax.jacfwd(exact, (0, 1, 2))(*at), strict=True):
+        np.testing.assert_allclose(slope, expected, rtol=0, atol=3e-4)
 
 
 def test_between_samples_any_polynomial_of_fifth_degree_has_its_value():
