@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import equinox as eqx
 import jax
@@ -12,6 +13,7 @@ import pytest
 import jaxmb as jm
 from jaxmb.formulation import OFFSETS, WEIGHTS, growth
 from jaxmb.formulation.interpolation import _interpolated, away_from_pose
+from jaxmb.kinematics import correction
 from jaxmb.kinematics.closing import Guess, solve_guess
 from jaxmb.kinematics.correction import (
     Correction,
@@ -529,13 +531,8 @@ def test_a_correction_solves_its_equations_and_has_their_derivative():
             state_there = linear_map(system.with_params(size), dataclasses.replace(state, q=q, v=v))
             return jnp.concatenate([state_there.q, state_there.v])
 
-        value = jnp.concatenate([end.q, end.v])
-        return (
-            value,
-            moved(q, v, size),
-            jnp.concatenate([end.position, end.velocity]),
-            jax.jacfwd(moved, (0, 1, 2))(q, v, size),
-        )
+        ends = jnp.concatenate([end.q, end.v]), jnp.concatenate([end.position, end.velocity])
+        return *ends, *jax.jvp(moved, (q, v, size), tuple(ways))
 
     def exact(q, v, size):
         ways, multiplier = jnp.linalg.solve(mass(q), jnp.stack([14 * q, slips(q)], axis=1)), 0.0
@@ -547,12 +544,86 @@ def test_a_correction_solves_its_equations_and_has_their_derivative():
         return jnp.concatenate([there, v - ways @ jnp.linalg.solve(rows @ ways, rows @ v + jnp.array([0.0, 0.2]))])
 
     q, v = np.array([0.6, 0.64, 0.48]) + 1e-3 * np.array([1.0, -0.3, 0.7]), np.array([0.3, -0.8, 0.5])
-    at = jnp.asarray(q), jnp.asarray(v), jnp.array(1.0)
-    value, again, left, slopes = found(*at)
+    at, ways = (
+        [jnp.asarray(x) for x in (q, v, 1.0)],
+        [jnp.asarray(x) for x in ([0.7, -0.4, 1.1], [0.3, 0.8, -0.6], 0.9)],
+    )
+    value, left, again, slope = found(*at)
     np.testing.assert_allclose([value, again], [exact(*at)] * 2, rtol=0, atol=1e-13)
     np.testing.assert_allclose(left, 0, atol=1e-13)
-    for slope, expected in zip(slopes, jax.jacfwd(exact, (0, 1, 2))(*at), strict=True):
-        np.testing.assert_allclose(slope, expected, rtol=0, atol=3e-4)
+    np.testing.assert_allclose(slope, jax.jvp(exact, tuple(at), tuple(ways))[1], rtol=0, atol=3e-4)
+
+
+def test_a_correction_is_made_again_while_rows_are_left_alone_and_until_it_has_begun_on_the_constraints(monkeypatch):
+    """The latter close to dependent rows, or once it is made again at all; four times at most. Rows that were left alone once stay so."""
+    (system, scale), method, calls = crossing(), jm.formulation.GaussProjection(), 5
+    scale = dataclasses.replace(scale, span=jnp.array([0.01, 0.02]))
+    monkeypatch.setattr(correction, "rows_at", lambda *_: None)
+    monkeypatch.setattr(jm.formulation.GaussProjection, "factorise", lambda self, terms, in_use: in_use)
+
+    @jax.jit
+    @jax.vmap
+    def made(near, off, rests):
+        count = lambda q: q[0].astype(int)
+        state = jm.State(jnp.zeros(()), jnp.zeros(3), jnp.zeros(3), scale)
+        monkeypatch.setattr(correction, "distance_to_dependence", lambda *_: jnp.where(near, 0.019, 0.021))
+        monkeypatch.setattr(correction, "position_residual", lambda system, t, q: scale.span * off[count(q)])
+
+        def by(factor, system, method, state, terms, iterations):
+            rest = rests[count(state.q)]
+            return Correction.none(state.q + 1, state.v, factor & ~rest, jnp.zeros((2, 3))), rest
+
+        monkeypatch.setattr(correction, "correct_by", by)
+        end = correct(system, method, state, jnp.ones(2, bool), 1)
+        return end.q[0], end.in_use
+
+    # What holds to 3e-13 of its size, at both rows, is on the constraints.
+    on, off, once = np.array([2e-13, 2e-13]), np.array([0.0, 4e-13]), np.eye(calls, dtype=bool)
+    never = np.zeros((calls, 2), bool)
+    tables = [[on] * calls, [off] * calls, [off, on, on, on, on], [off, off, on, on, on], [on, off, on, on, on]]
+    rests = [never, once[:, :2], once[:, [1, 1]], once[:, [3, 2]], once[:, [0, 1]] | once[:, [2, 0]]]
+    cases = [*itertools.product((True, False), tables, rests)]
+    found = made(*(jnp.asarray(np.array(x)) for x in zip(*cases, strict=True)))
+    for (near, off, rest), count, in_use in zip(cases, *map(np.asarray, found), strict=True):
+        expected, again = 0, True
+        while again and expected < 4:
+            again = rest[expected].any() or ((near or expected > 0) and np.max(off[expected]) > 3e-13)
+            expected += 1
+        assert count == expected and in_use.tolist() == (~rest[:expected].any(axis=0)).tolist()
+    assert {int(x) for x in found[0]} == {1, 2, 3, 4}
+
+
+def test_a_vector_field_beside_a_pose_is_that_of_corrected_states_along_the_motion(monkeypatch):
+    """At ±τ, ±2τ and ±3τ, not at the state itself; where τ is zero that of the corrected state. A velocity turns that differs by a tenth from theirs."""
+    field, t0, q, v = plain_field(), 0.7, np.array([0.3, -0.2]), np.array([1.0, 0.0])
+    factor = jm.linalg.ConstrainedFactor(jnp.diag(jnp.array([1.0, 4.0])), jnp.eye(2), jnp.ones(2), jnp.ones(2, bool))
+    flow = lambda t, q, v: np.array([1, 2, 3, 4, 5]) * np.sin(t + q[0]) + q[1] * v[1]
+
+    @jax.jit
+    def beside(tau, aside, ends):
+        def corrected(self, t, y, in_use):
+            return y.with_qv(2 * y.q, y.v + jnp.stack([0.0, aside])), Correction.none(
+                100 * t + y.q, y.v, in_use, end.basis
+            )
+
+        def evaluated(self, t, y, in_use, quick=False):
+            there = jnp.where((t == t0) & (tau > 0), jnp.nan, jnp.sin(t + y.q[0]))
+            return y.like(jnp.arange(1.0, 6.0) * there + y.q[1] * y.v[1]), None, None
+
+        for name, piece in (("_spacing", lambda *_: tau), ("corrected", corrected), ("evaluate_regular", evaluated)):
+            monkeypatch.setattr(VectorField, name, piece)
+        y, in_use = StateVector.of(jnp.asarray(q), jnp.asarray(v), jnp.zeros(())), jnp.ones(2, bool)
+        end = Correction.none(y.q, y.v, in_use, jnp.zeros((2, 2)))
+        found = field.evaluate_near_singular(jnp.asarray(t0), y, in_use, factor, ends, end)
+        return found[0].packed, found[1], found[2], found[3].q
+
+    for tau, aside, ends in itertools.product((0.0, 0.02), (0.049, -0.051), (False, True)):
+        found = beside(*map(jnp.array, (tau, aside, ends)))
+        at = [(tau * x, w) for x, w in zip(OFFSETS, WEIGHTS, strict=True)] if tau else [(0.0, 1.0)]
+        expected = sum(w * flow(t0 + x, 2 * (q + x * v), v + np.array([0, aside])) for x, w in at)
+        np.testing.assert_allclose(found[0], expected, rtol=1e-12)
+        assert found[1] == tau and bool(found[2]) == (tau > 0 and abs(aside) > 0.05)
+        np.testing.assert_allclose(found[3], 100 * t0 + q if ends else q, rtol=1e-14)
 
 
 def test_between_samples_any_polynomial_of_fifth_degree_has_its_value():
