@@ -606,9 +606,9 @@ def test_a_vector_field_beside_a_pose_is_that_of_corrected_states_along_the_moti
     @jax.jit
     def beside(tau, aside, ends):
         def corrected(self, t, y, in_use):
-            return y.with_qv(2 * y.q, y.v + jnp.stack([0.0, aside])), Correction.none(
-                100 * t + y.q, y.v, in_use, end.basis
-            )
+            along = jnp.abs(y.q[0] - q[0] - (t - t0)) < 1e-14
+            moved = y.with_qv(2 * y.q, jnp.where(along, y.v + jnp.stack([0.0, aside]), jnp.nan))
+            return moved, Correction.none(100 * t + y.q, y.v, in_use, end.basis)
 
         def evaluated(self, t, y, in_use, quick=False):
             there = jnp.where((t == t0) & (tau > 0), jnp.nan, jnp.sin(t + y.q[0]))

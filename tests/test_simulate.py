@@ -1,5 +1,7 @@
 """Motions against references, orders, drift, saving and refusals."""
 
+import dataclasses
+import importlib
 import pathlib
 
 import diffrax as dfx
@@ -12,6 +14,7 @@ from systems import driven_cart, fourbar, make, moving_line, pendulum
 
 import jaxmb as jm
 from jaxmb.control.clock import Clock, Timetable
+from jaxmb.foundations import Check
 from jaxmb.simulation.clipping import Interrupted, Landing, Limited, ends_of_steps, landing
 from jaxmb.simulation.feedback import FeedbackLoop, breaks_of
 from jaxmb.simulation.method import Method
@@ -509,3 +512,26 @@ def test_steps_end_where_anything_is_not_smooth_and_are_counted_for_that():
         landed = steps(rough, loop, own)[0]
         assert isinstance(landed, Landing) and landed.clock is loop.clock and isinstance(landed.controller, Interrupted)
         assert type(steps(rough, loop, constant)[0]).__name__ == "ConstantLanding"
+
+
+def test_a_run_of_no_duration_takes_an_instant_and_refused_times_are_not_used(monkeypatch):
+    """So that its derivative by time is the velocity."""
+    module, ended = importlib.import_module("jaxmb.simulation.simulate"), []
+
+    def problem(inputs, system, state, ts, end, timely):
+        ended.append((float(state.t), ts.tolist(), float(end), bool(timely)))
+        raise LookupError
+
+    monkeypatch.setattr(module, "_problem", problem)
+    system, (q, v) = pendulum()
+    state = jm.State(jnp.zeros(()), jnp.asarray(q), jnp.asarray(v), jm.system.Scale(*map(jnp.ones, (1, 1, 2, 1, ()))))
+    for start, ts, refused, told in (
+        (0.5, [1.0, 2.0], 0.0, (0.5, [1.0, 2.0], 2.0, True)),
+        (0.5, [0.5], 0.0, (0.5, [0.5], 0.5 + 1e-9, True)),
+        (0.5, [np.nan, 3.0], 1.0, (0.0, [0.0, 0.0], 1e-9, False)),
+    ):
+        at, checks = dataclasses.replace(state, t=jnp.array(start)), (Check(jnp.array(refused), 0.0, "late"),)
+        run = module._RunInputs(system, None, at, checks, (), jnp.array(ts), *[None] * 4, 3, False)
+        with pytest.raises(LookupError):
+            module._simulate(run)
+        assert ended[-1] == told
