@@ -465,7 +465,12 @@ def test_a_run_is_its_stretches_and_what_has_happened_between_them(monkeypatch):
     monkeypatch.setattr("jaxmb.simulation.segments.finished", kept)
     scale, ts = jm.system.Scale(*map(jnp.ones, (0, 0, 1, 0, ()))), jnp.array([0.5, 1.5, 9.0])
     state = jm.State(jnp.zeros(()), jnp.array([2.0]), jnp.array([3.0]), scale, mode=NO_MODE)
-    told = lambda *run, consistent=True: run_through(Scripted(*run), state, ts, ts[-1], jnp.array(consistent))
+
+    @eqx.filter_jit
+    def of(over, consistent, *waits):
+        return run_through(Scripted(over, *waits), state, ts, ts[-1], consistent)
+
+    told = lambda over, *waits, consistent=True: of(*map(jnp.array, (over, consistent)), *waits)
     results = jm.RESULTS.successful, jm.RESULTS.events_exhausted
     for over, waits, stretches, result in (
         (5.0, (False, False), 5, 0),
