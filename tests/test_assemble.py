@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -11,6 +12,7 @@ import pytest
 from systems import TELLING, fourbar, make, pendulum, slow_but, states, top
 
 import jaxmb as jm
+from jaxmb.foundations import Check, all_hold
 from jaxmb.kinematics import closing, consistency, correction
 from jaxmb.kinematics.closing import Guess, _missing, with_driven_turns
 from jaxmb.kinematics.search import SAMPLES, SOLVED, _descend, _unwound, search_pose
@@ -432,3 +434,71 @@ def test_of_an_iteration_that_part_is_made_that_closes_best(monkeypatch):
         chosen.append(np.nanargmin(off))
         np.testing.assert_allclose(q_found, trials[chosen[-1]], rtol=1e-9, atol=1e-12)
     assert len(set(chosen)) > 4
+
+
+def test_a_guess_is_closed_in_two_rounds_and_judged_where_these_end(monkeypatch):
+    """By sizes at the start of each; those at the guess are for a search, which nothing asks for but poses that are missed. A guess that was moved says so beside a singular pose."""
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("row", lambda t, q, p: q[:1])])
+    usual = {"q": (8.0, 4.0), "v": 3.0, "moves": True, "gap": 1.0, "unknown": False}
+    usual |= {"position": 0.0, "velocity": 0.0, "turned": 0.0}
+    check = lambda name: Check(jnp.asarray(case[name]), 0.5, name)
+    sizes = lambda q: jm.system.Scale(q[:1], q[:1], q, q[:1], jnp.zeros(()))
+    pieces = {
+        "measure": lambda full, t, q, length: (sizes(q), jnp.array([False]), jnp.asarray(case["unknown"])[None]),
+        "_closed": lambda system, guess, start, q, scale: q / jnp.where(scale.reach == q, 1 + case["moves"], 1),
+        "consistent_velocities": lambda system, guess, t, q, v, *_: (v + case["v"] - 3, jnp.asarray(case["gap"])),
+        "Values": SimpleNamespace(of=lambda *_: "values"),
+        "check_rows": lambda *_: (),
+        "check_values": lambda *_: (),
+        "with_rate": lambda full, state, values=None: rated.append(values is not None) or state,
+        "consistency": lambda *_: (check("position"), check("velocity")),
+        "_orientation_checks": lambda *_: (check("turned"),),
+    }
+    for name, piece in pieces.items():
+        monkeypatch.setattr(closing, name, piece)
+
+    @jax.jit
+    @jax.vmap
+    def judged(numbers):
+        case.update(numbers)
+        found = closing.solve_guess.__wrapped__(system, Guess(jnp.zeros(()), case["q"], 3 * jnp.ones(2), mode=None))
+        told = found.missed, all_hold(found.checks), found.beside
+        return told, found.state.q, found.scale.reach, found.state.scale.reach
+
+    case, rated = dict(usual), []
+    cases = {
+        (): (False, True, False),
+        (("position", 1.0),): (True, False, False),
+        (("turned", 1.0),): (True, False, False),
+        (("velocity", 1.0),): (False, False, False),
+        (("unknown", True),): (False, False, False),
+        (("position", 1.0), ("q", (np.nan, 4.0))): (False, False, False),
+        (("gap", 1e-3),): (False, True, True),
+        (("gap", 1e-3), ("moves", False), ("v", 2.0)): (False, True, True),
+        (("gap", 1e-3), ("moves", False)): (False, True, False),
+    }
+    each = [usual | dict(changes) for changes in cases]
+    numbers = {name: jnp.array([x[name] for x in each]) for name in usual}
+    told, q, at_guess, sizes_there = judged(numbers)
+    np.testing.assert_array_equal(np.transpose(told), list(cases.values()))
+    part = 1 + np.array(numbers["moves"], int)[:, None]
+    np.testing.assert_array_equal(q, numbers["q"] / part**2)
+    np.testing.assert_array_equal(at_guess, numbers["q"])
+    np.testing.assert_array_equal(sizes_there, numbers["q"] / part)
+    mode = jm.system.Mode((), jnp.ones(1, bool), *jnp.zeros((2, 0)), jnp.zeros(0, bool))
+    case, guess = usual, Guess(jnp.zeros(()), *jnp.ones((2, 2)), mode=mode)
+    jax.eval_shape(lambda: closing.solve_guess.__wrapped__(system, guess).missed)
+    assert rated == [True, False]  # values of a mode are none of the system as a whole
+    free = jm.System(2, mass=lambda t, q, p: jnp.eye(2))
+    found = closing.solve_guess.__wrapped__(free, dataclasses.replace(guess, mode=None))
+    assert not found.missed and not found.beside
+
+
+def test_iterations_are_twenty_or_end_where_nothing_moves(monkeypatch):
+    """Of numbers that may be differentiated, in both modes, they are twenty."""
+    monkeypatch.setattr(closing, "_closing_step", lambda system, guess, start, q, scale: jnp.where(q > 0, q - 1, q))
+    system, scale = pendulum()[0], jm.system.Scale(*map(jnp.ones, (1, 1, 2, 1, ())))
+    of = lambda q, concrete: closing._closed(system, Guess(jnp.zeros(()), q, q, concrete=concrete), q, q, scale)
+    for concrete in (True, False):
+        np.testing.assert_array_equal(of(jnp.array([30.0, 5.0]), concrete), [10.0, 0.0])
+    np.testing.assert_array_equal(jax.jacrev(of)(jnp.array([30.0, 5.0]), False), np.eye(2))

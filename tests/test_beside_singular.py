@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import equinox as eqx
 import jax
@@ -11,12 +12,14 @@ import pytest
 
 import jaxmb as jm
 from jaxmb.formulation import OFFSETS, WEIGHTS, growth
-from jaxmb.formulation.interpolation import away_from_pose
+from jaxmb.formulation.interpolation import _interpolated, away_from_pose
+from jaxmb.kinematics import correction
 from jaxmb.kinematics.closing import Guess, solve_guess
 from jaxmb.kinematics.correction import (
     Correction,
     at_rest,
     by_lengths,
+    correct,
     correct_by,
     directions,
     distance_to_dependence,
@@ -131,6 +134,77 @@ def test_where_no_motion_leads_through_a_dead_centre_nothing_is_interpolated():
     out = acceleration()
     np.testing.assert_allclose(out.vdot[0], -(RATE**2) / np.tan(angle), rtol=1e-7)
     assert 1e-9 < out.uncertainty < 1e-7
+
+
+def test_beside_a_pose_an_acceleration_is_that_between_states_of_the_motion():
+    """Of (1 + 3 t) x y = 0 along y = 0, ẍ a polynomial of fifth degree, which samples give exactly; else rounding leaves ε/g² open, or ε/g³ of a row that turns fast."""
+    masses, held, v, eps = np.array([0.2, 0.3]), np.array([0.7, -0.4]), np.array([1.3, 2e-4]), np.finfo(float).eps
+    usual = {"x": 1e-3, "everywhere": True, "size": 1.0, "across": 0.0, "rough": 0.0, "turns": True, "pace": 3.0}
+
+    def force(t, q, v, p):
+        along = jnp.where(v[0] > 0, jnp.abs(q[0] - p["x"] - v[0] * t) < 1e-3, t == 0)
+        defined = jnp.where(along & (p["everywhere"] | (t == 0)), p["size"], jnp.nan)
+        return defined * jnp.array([40 * v[0] * (1 + t) * (1 + (9 * q[0]) ** 4), p["across"]])
+
+    def rows(t, q, p):
+        noise = p["rough"] * jax.lax.stop_gradient(jnp.sin(1e14 * q[1]))
+        return jnp.stack([jnp.where(p["turns"], (1 + p["pace"] * t) * q[0], p["x"]) * q[1] + noise, 1.0])
+
+    system = jm.System(
+        2,
+        mass=lambda t, q, p: jnp.diag(jnp.array(masses)),
+        force=force,
+        potential=lambda t, q, p: p["size"] * 90 * q[0] * (1 + q[0]),
+        constraints=[jm.Holonomic("axes", rows)],
+        params=usual,
+    )
+    scale = jm.system.Scale(*map(jnp.array, ([2.5, 1.0], [0.01, 1.0], [1.2, 0.8], [0.9, 1.0], 4.0)))
+
+    @jax.jit
+    def beside(v, direct, params):
+        state = jm.State(jnp.zeros(()), jnp.stack([params["x"], 0.0]), v, scale)
+        terms = jm.evaluate(system.with_params(params), state)
+        terms = dataclasses.replace(terms, force=terms.force + held * params["size"])
+        out = _interpolated(jm.formulation.GaussProjection(), terms, jnp.array([True, False]), direct)
+        return out.vdot, out.uncertainty
+
+    size = lambda x: np.sqrt(x @ (masses * x))
+    near, agreeing = 0.01 * 0.9 / 0.8, eps**0.65 * 1e6 / np.sqrt(masses[0] * masses[1])
+    sampled = [
+        (100.0, {"rough": 4e-16}),
+        (1.2 * 177.4 * eps**0.55, {}),
+        (1.1 * agreeing, {"across": 1e6}),
+        (1.0, {"x": 0.99 * near}),
+    ]
+    agree = [(0.9 * 177.4 * eps**0.55, {}), (0.9 * agreeing, {"across": 1e6})]
+    unknown = [
+        {"everywhere": False},
+        {"rough": 1e-13},
+        {"rough": 1e-13, "size": 0.0},
+        {"rough": 1e-13, "size": 1e-3},
+        {"rough": 1e-13, "across": 1e3},
+    ]
+    unknown, far = [*unknown, {"turns": False}], [(1.0, {"x": 1.01 * near})]
+    for off, params in (*sampled, *agree, *far, *((p.get("size", 1.0), p) for p in unknown)):
+        p = usual | params
+        along = 40 * v[0] * (1 + (9 * p["x"]) ** 4) - 90 * (1 + 2 * p["x"])
+        total = p["size"] * (np.array([along, p["across"]]) + held)
+        exact = np.array([total[0] / masses[0], 0.0])
+        direct = exact + np.array([off, 0.0])
+        vdot, uncertainty = beside(*jax.tree.map(jnp.asarray, (v, direct, p)))
+        if (off, params) in sampled:
+            np.testing.assert_allclose(vdot, exact, rtol=5e-9, atol=1e-10)
+        else:
+            np.testing.assert_array_equal(vdot, direct)
+        g = 0.8 * p["x"] / 0.9
+        typical = max(size(direct), np.linalg.norm(total / np.sqrt(masses)))
+        turning = p["turns"] * size((v[::-1] + np.array([0.0, 3 * p["x"]])) / masses) / 2.5
+        left = eps / g**2 * max(1, size(v) * turning / (g * (typical or 1)))
+        expected = left if params in unknown else 0.0 if (off, params) in far else size(v * [0, 1]) / size(v)
+        np.testing.assert_allclose(uncertainty, expected, rtol=1e-9)
+    found = beside(jnp.zeros(2), jnp.array([1.0, 0.0]), jax.tree.map(jnp.asarray, usual | {"pace": 0.0}))
+    np.testing.assert_allclose(found[0], [(0.7 - 90 * (1 + 2e-3)) / 0.2, 0.0], rtol=1e-9, atol=1e-12)
+    assert found[1] == 0
 
 
 @pytest.mark.parametrize("fixed", [(), (0,)])
@@ -434,6 +508,126 @@ def test_a_row_that_is_off_where_a_correction_begins_is_corrected_and_one_at_res
     np.testing.assert_allclose(slope(jnp.array([0.0, 0.0, 1e-4]), both), [0.0, 1.0, 1.0], atol=1e-12)
     np.testing.assert_allclose(slope(jnp.array([0.0, 0.0, 0.5]), both.at[1].set(False)), [0.0, 1.0, 1.0], atol=1e-12)
     np.testing.assert_allclose(slope(jnp.array([0.0, 0.0, 0.5]), both), [0.0, 0.0, 1.0], atol=1e-12)
+
+
+def test_a_correction_solves_its_equations_and_has_their_derivative():
+    """q − M⁻¹Cᵀλ on the arc and v − M⁻¹Cᵀμ along the blade there, M and C at the given state, which is 1e-3 off: so is the derivative, at most."""
+    mass = lambda q: jnp.diag(2 + q**2) + 0.5 * jnp.cos(q[0])
+    slips = lambda q: jnp.stack([-1.0, q[0], 0.3 * q[2]])
+    arc = jm.Holonomic("arc", lambda t, q, p: 7 * (q @ q - p**2))
+    blade = jm.Pfaffian("blade", lambda t, q, v, p: slips(q) @ v + 0.2)
+    system = jm.System(3, mass=lambda t, q, p: mass(q), constraints=[arc, blade], params=1.0)
+    method, both = jm.formulation.GaussProjection(), jnp.ones(2, bool)
+    scale = jm.system.Scale(jnp.ones(2), jnp.ones(2), jnp.ones(3), jnp.ones(2), jnp.array(4.0))
+
+    @jax.jit
+    def found(q, v, size):
+        here, state = system.with_params(size), jm.State(jnp.zeros(()), q, v, scale)
+        end = correct(here, method, state, both, 2)
+        there = dataclasses.replace(state, q=end.q, v=end.v)
+
+        def moved(q, v, size):
+            linear_map = linearise_correction(here, method, state, there, both)
+            state_there = linear_map(system.with_params(size), dataclasses.replace(state, q=q, v=v))
+            return jnp.concatenate([state_there.q, state_there.v])
+
+        ends = jnp.concatenate([end.q, end.v]), jnp.concatenate([end.position, end.velocity])
+        return *ends, *jax.jvp(moved, (q, v, size), tuple(ways))
+
+    def exact(q, v, size):
+        ways, multiplier = jnp.linalg.solve(mass(q), jnp.stack([14 * q, slips(q)], axis=1)), 0.0
+        for _ in range(6):
+            there = q - ways[:, 0] * multiplier
+            multiplier += 7 * (there @ there - size**2) / (14 * there @ ways[:, 0])
+        there = q - ways[:, 0] * multiplier
+        rows = jnp.stack([14 * there, slips(there)])
+        return jnp.concatenate([there, v - ways @ jnp.linalg.solve(rows @ ways, rows @ v + jnp.array([0.0, 0.2]))])
+
+    q, v = np.array([0.6, 0.64, 0.48]) + 1e-3 * np.array([1.0, -0.3, 0.7]), np.array([0.3, -0.8, 0.5])
+    at, ways = (
+        [jnp.asarray(x) for x in (q, v, 1.0)],
+        [jnp.asarray(x) for x in ([0.7, -0.4, 1.1], [0.3, 0.8, -0.6], 0.9)],
+    )
+    value, left, again, slope = found(*at)
+    np.testing.assert_allclose(
+        [value, again], [exact(*at)] * 2, rtol=0, atol=1e-7
+    )  # two steps: each leaves a thousandth
+    there, rate = value[:3], value[3:]
+    off = [7 * (there @ there - 1), 0.0, 14 * there @ rate, slips(there) @ rate + 0.2]
+    np.testing.assert_allclose(left, off, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(slope, jax.jvp(exact, tuple(at), tuple(ways))[1], rtol=0, atol=3e-4)
+
+
+def test_a_correction_is_made_again_while_rows_are_left_alone_and_until_it_has_begun_on_the_constraints(monkeypatch):
+    """The latter close to dependent rows, or once it is made again at all; four times at most. Rows that were left alone once stay so."""
+    (system, scale), method, calls = crossing(), jm.formulation.GaussProjection(), 5
+    scale = dataclasses.replace(scale, span=jnp.array([0.01, 0.02]))
+    monkeypatch.setattr(correction, "rows_at", lambda *_: None)
+    monkeypatch.setattr(jm.formulation.GaussProjection, "factorise", lambda self, terms, in_use: in_use)
+
+    @jax.jit
+    @jax.vmap
+    def made(near, off, rests):
+        count = lambda q: q[0].astype(int)
+        state = jm.State(jnp.zeros(()), jnp.zeros(3), jnp.zeros(3), scale)
+        monkeypatch.setattr(correction, "distance_to_dependence", lambda *_: jnp.where(near, 0.019, 0.021))
+        monkeypatch.setattr(correction, "position_residual", lambda system, t, q: scale.span * off[count(q)])
+
+        def by(factor, system, method, state, terms, iterations):
+            rest = rests[count(state.q)]
+            return Correction.none(state.q + 1, state.v, factor & ~rest, jnp.zeros((2, 3))), rest
+
+        monkeypatch.setattr(correction, "correct_by", by)
+        end = correct(system, method, state, jnp.ones(2, bool), 1)
+        return end.q[0], end.in_use
+
+    # What holds to 3e-13 of its size, at both rows, is on the constraints.
+    on, off, once = np.array([2e-13, 2e-13]), np.array([0.0, 4e-13]), np.eye(calls, dtype=bool)
+    never = np.zeros((calls, 2), bool)
+    tables = [[on] * calls, [off] * calls, [off, on, on, on, on], [off, off, on, on, on], [on, off, on, on, on]]
+    rests = [never, once[:, :2], once[:, [1, 1]], once[:, [3, 2]], once[:, [0, 1]] | once[:, [2, 0]]]
+    cases = [*itertools.product((True, False), tables, rests)]
+    found = made(*(jnp.asarray(np.array(x)) for x in zip(*cases, strict=True)))
+    for (near, off, rest), count, in_use in zip(cases, *map(np.asarray, found), strict=True):
+        expected, again = 0, True
+        while again and expected < 4:
+            again = rest[expected].any() or ((near or expected > 0) and np.max(off[expected]) > 3e-13)
+            expected += 1
+        assert count == expected and in_use.tolist() == (~rest[:expected].any(axis=0)).tolist()
+    assert {int(x) for x in found[0]} == {1, 2, 3, 4}
+
+
+def test_a_vector_field_beside_a_pose_is_that_of_corrected_states_along_the_motion(monkeypatch):
+    """At ±τ, ±2τ and ±3τ, not at the state itself; where τ is zero that of the corrected state. A velocity turns that differs by a tenth from theirs."""
+    field, t0, q, v = plain_field(), 0.7, np.array([0.3, -0.2]), np.array([1.0, 0.0])
+    factor = jm.linalg.ConstrainedFactor(jnp.diag(jnp.array([1.0, 4.0])), jnp.eye(2), jnp.ones(2), jnp.ones(2, bool))
+    flow = lambda t, q, v: np.array([1, 2, 3, 4, 5]) * np.sin(t + q[0]) + q[1] * v[1]
+
+    @jax.jit
+    def beside(tau, aside, ends):
+        def corrected(self, t, y, in_use):
+            along = jnp.abs(y.q[0] - q[0] - (t - t0)) < 1e-14
+            moved = y.with_qv(2 * y.q, jnp.where(along, y.v + jnp.stack([0.0, aside]), jnp.nan))
+            return moved, Correction.none(100 * t + y.q, y.v, in_use, end.basis)
+
+        def evaluated(self, t, y, in_use, quick=False):
+            there = jnp.where((t == t0) & (tau > 0), jnp.nan, jnp.sin(t + y.q[0]))
+            return y.like(jnp.arange(1.0, 6.0) * there + y.q[1] * y.v[1]), None, None
+
+        for name, piece in (("_spacing", lambda *_: tau), ("corrected", corrected), ("evaluate_regular", evaluated)):
+            monkeypatch.setattr(VectorField, name, piece)
+        y, in_use = StateVector.of(jnp.asarray(q), jnp.asarray(v), jnp.zeros(())), jnp.ones(2, bool)
+        end = Correction.none(y.q, y.v, in_use, jnp.zeros((2, 2)))
+        found = field.evaluate_near_singular(jnp.asarray(t0), y, in_use, factor, ends, end)
+        return found[0].packed, found[1], found[2], found[3].q
+
+    for tau, aside, ends in itertools.product((0.0, 0.02), (0.049, -0.051), (False, True)):
+        found = beside(*map(jnp.array, (tau, aside, ends)))
+        at = [(tau * x, w) for x, w in zip(OFFSETS, WEIGHTS, strict=True)] if tau else [(0.0, 1.0)]
+        expected = sum(w * flow(t0 + x, 2 * (q + x * v), v + np.array([0, aside])) for x, w in at)
+        np.testing.assert_allclose(found[0], expected, rtol=1e-12)
+        assert found[1] == tau and bool(found[2]) == (tau > 0 and abs(aside) > 0.05)
+        np.testing.assert_allclose(found[3], 100 * t0 + q if ends else q, rtol=1e-14)
 
 
 def test_between_samples_any_polynomial_of_fifth_degree_has_its_value():

@@ -18,8 +18,8 @@ from scipy.optimize import brentq
 import jaxmb as jm
 from jaxmb.runge_kutta import at_parts, begins_and_ceases
 from jaxmb.simulation.guard import SAMPLES_PER_STEP, STEPS_PER_RUN, Bisection, Guard
-from jaxmb.simulation.phase import Phase
-from jaxmb.simulation.segments import Events, Run, Segment
+from jaxmb.simulation.phase import Phase, Phases
+from jaxmb.simulation.segments import Events, Run, Segment, run_through
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.step_records import Interpolant
@@ -425,6 +425,81 @@ def test_a_motion_is_ended_by_no_guard_before_two_instants_and_saves_times_withi
     above = [float(event.cond_fn(t, y, (field,))) for t in 5 + instant * jnp.array([-1.0, 1.9, 2.0, 2.1, 3.1])]
     assert above == [0, 0, 0, 7, 7] and event.cond_fn.plan.system is None
     assert (float(inputs.t0), float(inputs.t1), inputs.ts.tolist()) == (5, 8, [5, 5, 6, 8, 8])
+
+
+class Stretch(Phases):
+    """The record of a motion of which only its end is told."""
+
+    def __init__(self, t):
+        self.failed, self.stats, self.accepted = t > 4, {"t": t}, None
+
+
+class Scripted(Run):
+    """Stretches of one second, with events at 1 s and 3 s, until it is over."""
+
+    over: float
+
+    def __init__(self, over, *waits):
+        self.plan = SimpleNamespace(names=("one", "two"), waits=waits, system=FREE)
+        self.drift = self.loop = self.scale = self.method = None
+        self.max_events, self.over = 3, over
+
+    def field(self, mode, consistent, t, y):
+        return None
+
+    def body(self, segment, ts, end):
+        t, sizes = segment.t, jm.system.Scale(*map(jnp.ones, (0, 0, 1, 0, ())))
+        acts, later = (t == 1) | (t == 3), t > 2
+        at = jm.State(t, segment.y.q, segment.y.v, sizes, mode=NO_MODE)
+        record = acts, t, jnp.stack([acts & later, acts]), at, at, jnp.zeros(0), 10 * t, acts & later
+        saved = jnp.where((ts <= t)[:, None], 7.0, segment.saved.packed)
+        following = dataclasses.replace(
+            segment, t=t + 1, done=t + 1 >= self.over, count=segment.count + acts, saved=segment.saved.like(saved)
+        )
+        return following, (record, Stretch(t + 1))
+
+
+def test_a_run_is_its_stretches_and_what_has_happened_between_them(monkeypatch):
+    """So many as there may be events, twice as many where some leave zero, and two more; what is not over by then has too many events."""
+    kept = lambda field, t, y, start: (y.like(y.packed + t), None)
+    monkeypatch.setattr("jaxmb.simulation.segments.finished", kept)
+    scale, ts = jm.system.Scale(*map(jnp.ones, (0, 0, 1, 0, ()))), jnp.array([0.5, 1.5, 9.0])
+    state = jm.State(jnp.zeros(()), jnp.array([2.0]), jnp.array([3.0]), scale, mode=NO_MODE)
+
+    @eqx.filter_jit
+    def of(over, consistent, *waits):
+        return run_through(Scripted(over, *waits), state, ts, ts[-1], consistent)
+
+    told = lambda over, *waits, consistent=True: of(*map(jnp.array, (over, consistent)), *waits)
+    results = jm.RESULTS.successful, jm.RESULTS.events_exhausted
+    for over, waits, stretches, result in (
+        (5.0, (False, False), 5, 0),
+        (6.0, (False, False), 5, 1),
+        (8.0, (False, True), 8, 0),
+    ):
+        last, events, phases, u = told(over, *waits)
+        assert (
+            last.t == stretches
+            and phases.stats["t"].tolist() == [*range(1, stretches + 1)]
+            and last.result == results[result]
+        )
+        assert events.count == 2 and events.names == ("one", "two") and u is None
+        np.testing.assert_array_equal(events.t, [1.0, 3.0, np.nan])
+        np.testing.assert_array_equal(events.loss, [10.0, 30.0, np.nan])
+        assert events.happened.tolist() == [[False, True], [True, True], [False, False]]
+        assert events.doubtful.tolist() == [False, True, False]
+        np.testing.assert_array_equal(events.before.q[:, 0], [2.0, 2.0, np.nan])
+        expected = 7.0 + ts[:, None] + np.where(ts < stretches, 0, np.nan)[:, None]
+        np.testing.assert_array_equal(last.saved.packed, np.broadcast_to(expected, (3, 3)))
+        assert last.modes.active.shape == (3, 0)
+    last, events, phases, _ = told(5.0, False, False, consistent=False)
+    assert (
+        last.t == 0
+        and not phases.stats["t"].any()
+        and last.result == jm.RESULTS.inconsistent_state
+        and last.y.packed.tolist() == [0.0] * 3
+    )
+    assert events.count == 0 and np.isnan(events.t).all() and np.isnan(last.saved.packed).all()
 
 
 def test_a_stretch_ends_where_its_guard_is_located_and_saves_what_it_reaches(monkeypatch):

@@ -1,5 +1,6 @@
 """Degrees of freedom: by counting, and truly; which joints share redundant rows."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -11,6 +12,8 @@ from bricard_joints import bricard_joints
 from mechanisms import three_cranks
 
 import jaxmb as jm
+from jaxmb.formulation import contradiction_tol
+from jaxmb.kinematics import Rows, diagnosis
 from jaxmb.kinematics.diagnosis import _Analysis, _connected, _dependent, _ranges, _shared, spectral_gap
 
 P = jm.planar
@@ -151,3 +154,44 @@ def test_numbers_in_turn_are_ranges_and_singular_values_that_count_end_in_a_gap(
     assert _ranges((0, 1, 2, 3, 7, 9, 10)) == "0–3, 7, 9–10" and _ranges(()) == ""
     values = np.array([3.0, 2.0, 1e-9])
     assert [spectral_gap(values, rank) for rank in range(4)] == [(0.0, 3.0), (3.0, 2.0), (2.0, 1e-9), (1e-9, 0.0)]
+
+
+def test_a_diagnosis_counts_the_rows_that_act_and_tells_what_they_are_worth(monkeypatch):
+    """Of five rows and four velocities: rank, freedom here and nearby, condition numbers, residuals; questions that cost something are asked only where they matter."""
+    rows = [jm.Holonomic(name, lambda t, q, p, k=k: jnp.zeros(k)) for name, k in (("one", 2), ("two", 3))]
+    system = jm.System(4, mass=lambda t, q, p: jnp.eye(4), constraints=rows)
+    state = jm.State(jnp.array(0.7), *jnp.zeros((2, 4)), jm.system.Scale(*map(jnp.ones, (5, 5, 4, 5, ()))))
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0]
+    values, tol, asked = np.array([8.0, 4.0, 0.5, 0.0]), contradiction_tol(float), []
+    monkeypatch.setattr(diagnosis, "_singular_around", lambda *given: asked.append(given[-1]) or True)
+    monkeypatch.setattr(diagnosis, "_dependent", lambda *_: ())
+    monkeypatch.setattr(diagnosis, "_shared", lambda *_: ((("hinge",), 1),))
+
+    def told(rank, degenerate=0, indeterminate=0, undriven=None, active=None, at=state):
+        mask = lambda k: jnp.arange(5) < k
+        off = jnp.array([2 * tol, 0.5 * tol, 0.5 * tol, -3 * tol, 0.9 * tol])
+        found = Rows(mask(rank), mask(degenerate), mask(indeterminate), jnp.array(rank), None, jnp.array(False), off)
+        scaled = turn[:, :4] * values
+        residuals = np.array([[0.0, -0.3, 0.2, 0.0, 0.0], [0.1, 0.0, 0.0, -0.2, 0.0]])
+        mass = np.diag([1.0, 2.0, 50.0, 4.0])
+        of = _Analysis(found, np.zeros((5, 5)), scaled, mass, np.zeros((5, 4)), *residuals, undriven)
+        monkeypatch.setattr(diagnosis, "_analysis", lambda *_: of)
+        return jm.diagnose(system, at)
+
+    found = told(3)
+    assert (found.coordinates, found.velocities, found.rows, found.t) == (4, 4, {"one": 2, "two": 3}, 0.7)
+    assert (found.rank, found.rank_nearby, found.redundancy, found.freedom, found.freedom_nearby) == (3, 3, 2, 1, 1)
+    assert (found.freedom_counted, found.freedom_undriven, found.singular_around) == (-1, None, False) and not asked
+    assert (
+        found.shared == ((("hinge",), 1),) and found.residual == (0.3, 0.2) and found.contradictions == {"one": 2 * tol}
+    )
+    np.testing.assert_allclose(found.singular_values, values, atol=1e-14)
+    np.testing.assert_allclose([found.row_condition, found.mass_condition, found.gap[0]], [16.0, 50.0, 0.5], rtol=1e-12)
+    found = told(1, 1, 2, undriven=np.array(1))
+    assert (found.rank_nearby, found.freedom_nearby, found.freedom_undriven) == (4, 0, 3)
+    assert found.singular_around and asked == [1] and found.row_condition == 1.0
+    assert told(0).row_condition == 1.0
+    none = jnp.zeros(0)
+    mode = jm.system.Mode((), jnp.array([True, False, True, True, False]), none, none, jnp.zeros(0, bool))
+    found = told(3, at=dataclasses.replace(state, mode=mode))
+    assert (found.redundancy, found.freedom_counted, found.shared) == (0, 1, ())

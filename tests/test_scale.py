@@ -381,6 +381,7 @@ def test_the_rate_of_a_state_is_that_of_all_rows_whichever_act():
     rod = jm.Holonomic("rod", lambda t, q, p: q @ q - 1)
     system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[rod])
     loose = jm.assemble(system, [0.6, 0.8], [-0.8, 0.6], inactive=["rod"])
+    assert loose.mode.armed.shape == loose.mode.lock_values.shape == (0,)  # of no run, and without locks
     whole = with_rate(system, jm.as_state(system, loose.q, loose.v))
     np.testing.assert_allclose(loose.scale.rate, whole.scale.rate, rtol=1e-12)
 

@@ -1,5 +1,7 @@
 """Motions against references, orders, drift, saving and refusals."""
 
+import dataclasses
+import importlib
 import pathlib
 
 import diffrax as dfx
@@ -11,9 +13,15 @@ import pytest
 from systems import driven_cart, fourbar, make, moving_line, pendulum
 
 import jaxmb as jm
-from jaxmb.control.clock import Clock
-from jaxmb.simulation.clipping import Interrupted, Limited, ends_of_steps, landing
+from jaxmb.control.clock import Clock, Timetable
+from jaxmb.foundations import Check
+from jaxmb.simulation.clipping import Interrupted, Landing, Limited, ends_of_steps, landing
+from jaxmb.simulation.feedback import FeedbackLoop, breaks_of
+from jaxmb.simulation.method import Method
+from jaxmb.simulation.simulate import _most_steps, _step_sizes
+from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
+from jaxmb.simulation.step_size import RelativeTolerances
 
 DATA = pathlib.Path(__file__).parent / "data"
 TIGHT = dfx.PIDController(rtol=1e-11, atol=1e-12)
@@ -458,3 +466,72 @@ def test_a_state_vector_has_the_parts_that_it_is_made_of():
             for found, factors in ((y, (1, 1, 1, 1)), (moved, (2, 3, 1, 1)), (other, (1, 1, 1, 5))):
                 for part, factor, x in zip((found.q, found.v, found.work, found.control), factors, parts, strict=True):
                     np.testing.assert_array_equal(part, factor * x)
+
+
+class Breaks(jm.control.AbstractController):
+    """A law that is not smooth at two times."""
+
+    uses_plant = False
+    breaks = property(lambda self: jnp.array([3.0, 5.0]))
+
+    def output(self, t, q, v, z, plant):
+        return jnp.zeros(1)
+
+
+def test_steps_end_where_anything_is_not_smooth_and_are_counted_for_that():
+    """At times of the system and of a law, but of one that is sampled at its samples; adaptive ones take no longer than a fiftieth of a run with guards."""
+    smooth, rough = (jm.System(1, mass=lambda t, q, p: jnp.eye(1), breaks=ts) for ts in (None, [4.0]))
+    scale = jm.system.Scale(*map(jnp.ones, (0, 0, 1, 0)), jnp.array(5.0))
+    sizes = StateVector.of(*jnp.ones((2, 1)), jnp.ones(()))
+    period = Clock(jnp.array(0.1), jnp.array(0.0), False)
+    law, sampled, table = (FeedbackLoop(Breaks(), clock, (), 1) for clock in (None, period, Timetable(jnp.arange(4.0))))
+    cases = [(smooth, None), (rough, None), (smooth, law), (rough, law), (rough, sampled), (smooth, table)]
+    breaks = [[x.tolist() for x in breaks_of(*case)] for case in cases]
+    assert breaks == [[], [[4.0]], [[3.0, 5.0]], [[4.0], [3.0, 5.0]], [[4.0]], []]
+    assert [_most_steps(10, *case) for case in cases] == [10, 11, 12, 13, 11, 14] and _most_steps(
+        None, rough, law
+    ) is None
+
+    def steps(system, loop, controller=None, dt0=None, guarded=None):
+        dt0 = None if dt0 is None else jnp.array(dt0)
+        method = Method(ConstrainedSolver(dfx.Tsit5()), controller, dt0, None, dfx.NoProgressMeter(), 7, None)
+        return _step_sizes(system, scale, sizes, method, loop, guarded)
+
+    own, constant = dfx.PIDController(rtol=1e-3, atol=1e-6), dfx.ConstantStepSize()
+    usual, first = steps(smooth, None)
+    assert isinstance(usual, RelativeTolerances) and usual.sizes is sizes and first == 0.03 / 5
+    assert steps(smooth, None, own) == (own, 0.03 / 5) and steps(smooth, None, own, 0.25) == (own, 0.25)
+    assert steps(rough, law, constant, 0.25, jnp.array(2.0)) == (constant, 0.25)
+    limited, first = steps(smooth, None, own, None, jnp.array(2.0))
+    assert (
+        isinstance(limited, Limited) and limited.controller is own and limited.longest == 2 / 50 and first == 0.03 / 5
+    )
+    ended = steps(rough, law, own)[0]
+    assert isinstance(ended, Interrupted) and ended.controller is own and np.isfinite(ended.before).sum() == 3
+    for loop in (sampled, table):
+        landed = steps(rough, loop, own)[0]
+        assert isinstance(landed, Landing) and landed.clock is loop.clock and isinstance(landed.controller, Interrupted)
+        assert type(steps(rough, loop, constant)[0]).__name__ == "ConstantLanding"
+
+
+def test_a_run_of_no_duration_takes_an_instant_and_refused_times_are_not_used(monkeypatch):
+    """So that its derivative by time is the velocity."""
+    module, ended = importlib.import_module("jaxmb.simulation.simulate"), []
+
+    def problem(inputs, system, state, ts, end, timely):
+        ended.append((float(state.t), ts.tolist(), float(end), bool(timely)))
+        raise LookupError
+
+    monkeypatch.setattr(module, "_problem", problem)
+    system, (q, v) = pendulum()
+    state = jm.State(jnp.zeros(()), jnp.asarray(q), jnp.asarray(v), jm.system.Scale(*map(jnp.ones, (1, 1, 2, 1, ()))))
+    for start, ts, refused, told in (
+        (0.5, [1.0, 2.0], 0.0, (0.5, [1.0, 2.0], 2.0, True)),
+        (0.5, [0.5], 0.0, (0.5, [0.5], 0.5 + 1e-9, True)),
+        (0.5, [np.nan, 3.0], 1.0, (0.0, [0.0, 0.0], 1e-9, False)),
+    ):
+        at, checks = dataclasses.replace(state, t=jnp.array(start)), (Check(jnp.array(refused), 0.0, "late"),)
+        run = module._RunInputs(system, None, at, checks, (), jnp.array(ts), *[None] * 4, 3, False)
+        with pytest.raises(LookupError):
+            module._simulate(run)
+        assert ended[-1] == told

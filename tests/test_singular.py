@@ -28,6 +28,7 @@ from jaxmb.kinematics import BESIDE, NEAR, Correction, Rows, choose_rows, correc
 from jaxmb.simulation import compiled_run, judgement, passage
 from jaxmb.simulation import solver as solver_module
 from jaxmb.simulation.compiled_step import StepResult
+from jaxmb.simulation.guard import Guard
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.passage import TRIALS, Path, _SignBracket, _Trial
 from jaxmb.simulation.phase import PhaseInputs, Phases
@@ -611,6 +612,115 @@ def test_a_compiled_run_begins_at_its_start_by_a_step_that_ends_within_it():
         assert (t1 - settings.snap_time) == 100 * np.finfo(float).eps and carry.result == dfx.RESULTS.successful
 
 
+class Quick(eqx.Module):
+    """A step of which only the start is asked for."""
+
+    unsure: jax.Array
+
+    def uncertified(self, t, y, in_use):
+        return self.unsure
+
+    def at(self, t, y, in_use):
+        return y.like(7 * y.packed), Correction.none(y.q, y.v, in_use, 3 * jnp.eye(2)), self.unsure
+
+
+class Runs(Quick):
+    """One of whose programs no more is known than that they are there."""
+
+    program: str = eqx.field(static=True, default="step")
+    sample: str | None = eqx.field(static=True, default=None)
+
+
+class Reads(eqx.Module):
+    """Which guards read reactions."""
+
+    reads: tuple[bool, ...] = eqx.field(static=True)
+
+
+class Watch(Guard):
+    """A guard of which only that is asked."""
+
+    def __init__(self, *reads):
+        self.plan, self.mode, self.since = Reads(reads), None, jnp.zeros(())
+
+
+def test_a_compiled_run_tells_what_its_program_has_made(monkeypatch):
+    """The end, why it is one, how many steps there were, saved states, and on request the tape, of which a failed step is no part; the start of a run of no duration."""
+    (field, in_use, _), y0 = _passing(), StateVector.of(*jnp.ones((2, 2)), jnp.zeros(()))
+    field = dataclasses.replace(field, regular_only=RegularOnly(in_use))
+    steps = dfx.ConstantStepSize(), jnp.asarray(0.25), None, dfx.NoProgressMeter()
+    method = Method(ConstrainedSolver(dfx.Bosh3()), *steps, 7, None)
+    successful, failed = dfx.RESULTS.successful, dfx.RESULTS.breakdown
+    known, asked, last = Runs(jnp.array(False)), [], {}
+    monkeypatch.setattr(compiled_run, "compiled_step_of", lambda *_: known)
+    monkeypatch.setattr(compiled_run, "_program", lambda *given: asked.append(given) or "run")
+
+    def made(operands, program, kind):
+        carry = jax.tree.unflatten(kind.structure, operands[: len(kind.leaves)])
+        moved = dataclasses.replace(carry, y0=4 * y0.packed, slope=5 * y0.packed, steps=jnp.array(6), **last)
+        tape = [jnp.arange(8.0), 3 * jnp.ones((8, 5)), jnp.arange(1, 9.0)]
+        event = [jnp.array(last["t0"] < 1.9), 8 * y0.packed] if "guarded" in kept else []
+        return [*jax.tree.leaves(moved), 2 * jnp.ones((3, 5)), *event, *tape]
+
+    monkeypatch.setattr(compiled_run, "_run", made)
+
+    def run(guard=None, tape=True, t1=2.0, **changes):
+        inputs = PhaseInputs(field, jnp.ones(()), jnp.asarray(t1), y0, jnp.ones(3))
+        kept[:] = ["guarded"] * (guard is not None)
+        return compiled_run.compiled_run(inputs, dataclasses.replace(method, **changes), guard, tape)
+
+    kept = []
+    for reached, result, guard, told in (
+        (2.0, successful, None, successful),
+        (1.8, successful, None, dfx.RESULTS.max_steps_reached),
+        (1.8, failed, None, failed),
+        (1.8, successful, Watch(), dfx.RESULTS.event_occurred),
+        (2.0, successful, Watch(), successful),
+    ):
+        last |= {
+            "t0": jnp.asarray(reached),
+            "result": result,
+            "accepted": jnp.array(5),
+            "failed": jnp.array(result == failed),
+        }
+        phase, tape = run(guard)
+        assert phase.result == told and phase.t == phase.accepted.end[0] == reached and not phase.irregular
+        assert list(phase.stats.values()) == [6, 5, 1] and phase.accepted.compiled == 5 and phase.accepted.sparse == 0
+        assert phase.accepted.rows.in_use.all() and phase.accepted.failed == (result == failed)
+        for found, factor in (
+            (phase.y, 4),
+            (phase.accepted.inner[0], 5),
+            (phase.accepted.end[1], 4),
+            (tape.end, 4 if guard is None else 8),
+        ):
+            np.testing.assert_array_equal(found.packed, factor * y0.packed)
+        np.testing.assert_array_equal(phase.ys.packed, 2 * np.ones((3, 5)))
+        np.testing.assert_array_equal(tape.ys.packed, 3 * np.ones((8, 5)))
+        assert tape.count == (4 if result == failed else 5) and (tape.ts[1], tape.ends[1]) == (1, 2)
+    phase, tape = run(Watch(), t1=1.0)
+    assert phase.t == 1 and phase.result == successful and phase.stats["num_steps"] == tape.count == 0
+    np.testing.assert_array_equal(phase.ys.packed, np.tile(y0.packed, (3, 1)))
+    np.testing.assert_array_equal([phase.y.packed, tape.end.packed], [y0.packed] * 2)
+    # The tangent in forward mode needs the tape, too.
+    assert run(tape=False)[1] is None and run(tape=False, adjoint=dfx.ForwardMode())[1] is None
+    assert [given[-1] for given in asked[-3:]] == [True, False, True]
+    assert asked[-1][:2] == ("step", None) and asked[-1][3] == 3
+    # None where something is no program, or not worth one.
+    work = compiled_run.LARGEST_WORK
+    for reads, size, worth in (
+        ((False, True), 2 * work + 1, False),
+        ((False, True), 2 * work, True),
+        ((False,), 2 * work + 1, True),
+    ):
+        monkeypatch.setattr(compiled_run, "dense_work", lambda system, size=size: size)
+        assert (run(Watch(*reads)) is not None) == worth
+    assert run(max_steps=None) is None
+    monkeypatch.setattr(VectorField, "takes_samples", True)
+    assert run() is None
+    known = None
+    assert run() is None
+
+
 class Controlled(dfx.ConstantStepSize):
     """Accepts errors up to one, with a known verdict on the step that follows."""
 
@@ -703,18 +813,6 @@ def test_an_attempt_of_a_compiled_run_is_judged_as_in_diffraxs_loop(monkeypatch)
         more = begin < 2.5 and not reason and case["steps"] < 6
         expected = *kept, begin, end, 110 if infinite else 13, case["steps"] + 1, 3 + accept, accept, more, 6, reason
         np.testing.assert_allclose(told, expected, rtol=1e-14, err_msg=str(case))
-
-
-class Quick(eqx.Module):
-    """A step of which only the start is asked for."""
-
-    unsure: jax.Array
-
-    def uncertified(self, t, y, in_use):
-        return self.unsure
-
-    def at(self, t, y, in_use):
-        return y.like(7 * y.packed), Correction.none(y.q, y.v, in_use, 3 * jnp.eye(2)), self.unsure
 
 
 def test_a_run_begins_with_what_is_certain_where_it_starts():
@@ -1317,6 +1415,48 @@ def test_a_copy_of_a_row_is_superfluous_where_both_vanish():
     np.testing.assert_allclose(off, 1e-6 / 2, rtol=1e-3)
     assert sorts(jnp.zeros(4), True)[0].tolist() == [2, 0, 1]
     assert sorts(jnp.array([0, 0, 2.0, 0]), False)[0].tolist() == [0, 0, 0]  # a state off the constraints uses no rows
+
+
+def test_rows_that_are_degenerate_together_lead_where_the_factors_of_their_branch_do():
+    """x = a y²/2 beside y (z − c y²/2 − s t²/2) = 0 in two z, in rows of any units: as x = a y²/2 and z = c y²/2 + s t²/2 by Newton and d'Alembert, for any force."""
+    rng = np.random.default_rng(0)
+    root, forces = rng.normal(size=(5, 5)), rng.normal(size=(2, 5))
+    mass, a, c, s, speed = root @ root.T + np.eye(5), 0.7, np.array([1.5, -0.6]), np.array([2.0, -3.0]), 1.3
+
+    def rows(t, q, p):
+        x, off = q[0] - a * q[1] ** 2 / 2, q[1] * (q[2:4] - c * q[1] ** 2 / 2 - s * t**2 / 2)
+        apart = q[4] - t**2
+        return jnp.stack([3 * x, 0.5 * (x + off[0]), 40 * (2 * x - off[1]), apart, 2 * apart])
+
+    system = jm.System(
+        5,
+        mass=lambda t, q, p: jnp.asarray(mass),
+        force=lambda t, q, v, p: jnp.asarray(forces[0]),
+        constraints=[jm.Holonomic("rows", rows)],
+    )
+    sizes, method = jnp.array([3.0, 1.0, 100.0, 0.5, 1.1]), jm.formulation.GaussProjection()
+    scale = jm.system.Scale(sizes, sizes, jnp.ones(5), sizes, jnp.array(2.0))
+    state = jm.State(jnp.zeros(()), jnp.zeros(5), speed * jnp.eye(5)[1], scale)
+
+    @jax.jit
+    def solved(force):
+        terms = jm.evaluate(system, state)
+        restored = method.restore(terms, method.decide(terms, terms.nearby), terms.nearby)
+        factor = method.factorise(restored.terms, restored.in_use, 0.0)
+        other = restored.terms_for(method, factor, force, restored.terms.gamma, restored.condition.drift)
+        return [method.motion(x, factor)[0] for x in (restored.terms, other)], restored
+
+    found, restored = solved(jnp.asarray(forces[1]))
+    branch, gamma = np.eye(5)[[0, 2, 3, 4]], np.array([a * speed**2, *(c * speed**2 + s), 2.0])
+    free = np.linalg.solve(mass, np.c_[forces.T, branch.T])
+    for vdot, at in zip(found, free.T, strict=False):
+        pull = np.linalg.solve(branch @ free[:, 2:], gamma - branch @ at)
+        np.testing.assert_allclose(vdot, at + free[:, 2:] @ pull, rtol=1e-9)
+    assert restored.undefined.tolist() == [True] * 3 + [False] * 2
+    assert restored.in_use.tolist() == [True] * 4 + [False]
+    # ZᵀĊ has the size that it has in the metric: y' along each z.
+    lengths = speed * np.array([0.5, 40.0]) * np.sqrt(np.diag(np.linalg.inv(mass))[2:4]) / sizes[1:3]
+    np.testing.assert_allclose(restored.terms.scale[1:3], lengths, rtol=1e-9)
 
 
 def test_diagnosis_groups_rows_by_what_depends_on_what():
