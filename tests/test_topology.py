@@ -464,6 +464,16 @@ def rods(joint):
     return P.Mechanism(bodies, [P.Revolute("O", "ground", "one.a"), joint], gravity=(0.0, -9.81))
 
 
+def test_a_lock_of_what_a_driver_moves_is_told_where_it_acts():
+    """No velocity satisfies both, whatever the accelerations: what is saved before stays."""
+    drive = jm.Holonomic("drive", lambda t, q, p: q - t)
+    system = jm.System(("x",), mass=lambda t, q, p: jnp.eye(1), constraints=[drive])
+    start, locks = jm.assemble(system, [0.0], [1.0]), [jm.Lock("x", at=0.5)]
+    run = jm.simulate(system, start, jnp.array([0.25, 1.0]), events=locks, throw=False)
+    assert run.result == jm.RESULTS.contradictory_constraints and run.events.count == 1
+    np.testing.assert_allclose(run.q[:, 0], [0.25, np.nan], rtol=1e-12)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("coordinates", ["relative", pytest.param("absolute", marks=pytest.mark.slow)])
 def test_a_locked_joint_is_like_a_weld(coordinates):
