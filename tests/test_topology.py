@@ -464,6 +464,14 @@ def rods(joint):
     return P.Mechanism(bodies, [P.Revolute("O", "ground", "one.a"), joint], gravity=(0.0, -9.81))
 
 
+def test_the_reverse_derivative_by_the_time_of_a_lock():
+    """A mass that a constant force has moved until then stays: x = a t²/2."""
+    system = jm.System(("x",), mass=lambda t, q, p: jnp.eye(1), force=lambda t, q, v, p: jnp.array([3.0]))
+    start = jm.as_state(system, [0.0])
+    end = lambda at: jm.simulate(system, start, jnp.array([1.0]), events=[jm.Lock("x", at=at)], throw=False).q[-1, 0]
+    np.testing.assert_allclose(jax.jit(jax.value_and_grad(end))(0.4), (0.24, 1.2), rtol=1e-9)
+
+
 def test_a_lock_of_what_a_driver_moves_is_told_where_it_acts():
     """No velocity satisfies both, whatever the accelerations: what is saved before stays."""
     drive = jm.Holonomic("drive", lambda t, q, p: q - t)
