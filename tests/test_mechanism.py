@@ -573,6 +573,8 @@ def test_far_from_the_origin_little_is_lost():
 
 ROD_BODY = P.Body.rod("rod", 1.0, 1.0)
 PIVOT = P.Revolute("O", "ground", "rod.a")
+BALL_BODY = S.Body("ball", 1.0, np.ones(3))
+hung = lambda **elements: S.Mechanism([BALL_BODY], [S.Spherical("O", "ground", "ball")], **elements)
 WRONG = {
     "body": (lambda: P.Mechanism([ROD_BODY], [P.Revolute("O", "ground", "bar.a")]), "Element 'O' must refer to a body out of 'ground' and 'rod', but refers to 'bar'"),
     "point": (lambda: P.Mechanism([ROD_BODY], [P.Revolute("O", "ground", "rod.c")]), "Element 'O' must refer to a point of 'rod' out of 'a', 'b' and 'centre', but refers to 'c'"),
@@ -597,7 +599,7 @@ WRONG = {
     "blade in space": (lambda: S.Mechanism([S.Body.box("box", 1.0, (1.0, 1.0, 1.0))], [P.KnifeEdge("edge", "box")]), "`joints` must hold elements of `jaxmb.spatial`, but 'edge' is"),
     "angle in space": (lambda: S.Mechanism([S.Body.box("box", 1.0, (1.0, 1.0, 1.0))], drivers=[P.DrivenAngle("turn", "ground", "box", lambda t, p: t)]), "`drivers` must hold elements of `jaxmb.spatial`, but 'turn' is"),
     "body of space": (lambda: P.Mechanism([S.Body.box("box", 1.0, (1.0, 1.0, 1.0))]), "`bodies` must hold elements of `jaxmb.planar`, but 'box' is"),
-    "one body": (lambda: P.Mechanism([ROD_BODY], [PIVOT, P.Distance("bar", "rod.a", "rod.b", 1.0)]), "Joint 'bar' must tie two bodies, but has both its markers on 'rod'"),
+    "one body": (lambda: P.Mechanism([ROD_BODY], [PIVOT, P.Distance("bar", "rod.a", "rod.b", 1.0)]), "Element 'bar' must tie two bodies, but has both its markers on 'rod'"),
     "arity of driver": (lambda: P.Mechanism([ROD_BODY], [PIVOT], [P.Driver("motor", "O", lambda t: t)]), "`fn` of Driver 'motor' must be a function \\(t, params\\), but is a function \\(t\\)"),
     "shape of driver": (lambda: P.Mechanism([ROD_BODY], [PIVOT], [P.Driver("motor", "O", lambda t, p: jnp.ones(2))]), r"`fn of driver 'motor'` must return an array of shape \(\), but returns shape \(2,\)"),
     "arity of force": (lambda: P.Mechanism([ROD_BODY], [PIVOT], forces=[P.JointForce("f", "O", lambda t, q: t)]).build(), "`fn` of JointForce 'f' must be a function \\(motion\\), but is a function \\(t, q\\)"),
@@ -612,6 +614,25 @@ WRONG = {
     "negative dimension": (lambda: jm.mechanism.dimension(-1.0, "length of a Rope"), r"`length of a Rope` must be positive, but is -1\.0"),
     "replace nothing": (lambda: P.Mechanism([ROD_BODY]).replace("bar", mass=1.0), "`name` must be one of 'rod', but is 'bar'"),
     "replace": (lambda: P.Mechanism([ROD_BODY]).replace("rod", colour=1.0), "Element 'rod' has no number `colour`"),
+    "replaced mass": (lambda: P.Mechanism([ROD_BODY]).replace("rod", mass=-2.0), "`mass` of Body 'rod' must be a number that is not negative or None, but is -2.0"),
+    "replaced moments": (lambda: S.Mechanism([BALL_BODY]).replace("ball", inertia=np.diag([1.0, 1.0, 3.0])), "Body 'ball' must have an inertia whose moments obey"),
+    "replaced pose": (lambda: P.Mechanism([ROD_BODY]).replace("rod", position=(1.0, 1.0)), "Element 'rod' has no number `position`"),
+    "half of a matrix": (lambda: S.Mechanism([S.Body("box", 1.0, np.triu(np.full((3, 3), 0.1) + np.eye(3)))]), "Body 'box' must have an inertia that is a symmetric matrix"),
+    "mass of a rod": (lambda: P.Body.rod("rod", -1.0, 1.0), "`mass` of Body 'rod' must be a number that is not negative, but is -1.0"),
+    "position in space": (lambda: P.Body("rod", 1.0, 1.0, position=(0.0, 0.0, 0.0)), r"`position of body 'rod'` must have shape \(2,\)"),
+    "no quaternion": (lambda: S.Body("box", 1.0, np.ones(3), orientation=np.zeros(4)), "`orientation of body 'box'` must be a direction, but is zero"),
+    "mirrored pose": (lambda: S.Body("box", 1.0, np.ones(3), orientation=np.diag([1.0, 1.0, -1.0])), "`orientation of body 'box'` must turn and shift only"),
+    "force in space": (lambda: P.Mechanism([ROD_BODY], forces=[P.Load("f", "rod.b", force=(0.0, 0.0, 1.0))]), "`force` of 'f' must have 2 components in `jaxmb.planar`, but has 3"),
+    "torque in the plane": (lambda: S.Mechanism([BALL_BODY], forces=[S.Load("f", "ball", torque=1.0)]), "`torque` of 'f' must have 3 components in `jaxmb.spatial`, but has 1"),
+    "thrust in space": (lambda: P.Mechanism([ROD_BODY], actuators=[P.Thruster("u", "rod.b", (0.0, 0.0, 1.0))]), "`direction` of 'u' must have 2 components in `jaxmb.planar`, but has 3"),
+    "point without a name": (lambda: P.Mechanism([ROD_BODY], [P.Revolute("O", "ground", "rod.")]), "Element 'O' must refer to a point of 'rod' out of 'a', 'b' and 'centre', but refers to ''"),
+    "gear of the same": (lambda: P.Gear("gear", ("O", "O"), 2.0), r"`joints` of 'gear' must be the names of two joints, but is \('O', 'O'\)"),
+    "driver of one body": (lambda: P.Mechanism([ROD_BODY], [PIVOT], [P.DrivenDistance("jack", "rod.a", "rod.b", lambda t, p: 1.0)]), "Element 'jack' must tie two bodies, but has both its markers on 'rod'"),
+    "no screw": (lambda: S.Screw("O", "ground", "ball", 0.0), "`pitch` of Screw 'O' must be a number other than zero"),
+    "spring at a ball": (lambda: hung(forces=[S.JointSpring("k", "O", 1.0)]), "Element 'k' must name a coordinate of joint 'O' out of none, but names 'O'"),
+    "motor at a ball": (lambda: hung(actuators=[S.Motor("u", "O")]), "Element 'u' must name a coordinate of joint 'O' out of 'wx', 'wy' and 'wz', but names 'O'"),
+    "driver of a velocity": (lambda: hung(drivers=[S.Driver("d", "O.wx", lambda t, p: t)]), "Element 'd' must name a coordinate of joint 'O' out of 'qw', 'qx', 'qy' and 'qz', but names 'O.wx'"),
+    "friction in a part": (lambda: hung(forces=[S.JointFriction("f", "O.wx", 1.0)]), "Element 'f' must name a joint out of 'O', but names 'O.wx'"),
 }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from .check import shape_of as shape_of
 from .check import table as table
 from .contract import AllNonNegative as AllNonNegative
 from .contract import AllPositive as AllPositive
+from .contract import check_argument as check_argument
 from .contract import check_fields as check_fields
 from .contract import contract as contract
 from .contract import Count as Count

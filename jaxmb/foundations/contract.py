@@ -368,7 +368,8 @@ class _Door:
         """The arguments with which the function is called: those that were given, sequences of numbers as arrays."""
         rest = [] if self.rest is None else [self.rest] * max(0, len(args) - len(self.positional))
         named = list(zip((*self.positional, *rest), args, strict=False))
-        own = self.fn.__name__ == "__init__" and args
+        makes = self.fn.__name__ == "__init__" and args
+        own = makes or (args and inspect.isclass(args[0]))
         arguments: list[tuple[str, object]] = []
         for name, value in (*named, *keywords.items()):
             rule, default = self.rules.get(name, (None, None))
@@ -379,7 +380,7 @@ class _Door:
                 if rule.axes and np.ndim(value) == len(rule.axes):  # pyright: ignore[reportArgumentType]
                     _check_lengths(rule, f"`{name}`", value, [x for other, x in named if other != name])
                 # What is made shows what it was given.
-                value = value if own else _as_array(rule, value)
+                value = value if makes else _as_array(rule, value)
             arguments.append((name, value))
         return tuple(value for _, value in arguments[: len(named)]) + args[len(named) :], dict(arguments[len(named) :])
 
@@ -400,6 +401,18 @@ def contract(fn: F) -> F:
         return fn(*args, **keywords)
 
     return typing.cast(F, checked)
+
+
+@functools.cache
+def _rules_of_making(kind: type) -> dict[str, tuple[Rule, object]]:
+    return _Door(kind.__init__).rules
+
+
+def check_argument(owner: object, argument: str, value: object) -> None:
+    """Refuses a new value of what an object was made with, unless the annotation of that argument admits it."""
+    rule, _ = _rules_of_making(type(owner)).get(argument, (None, None))
+    if rule is not None and not rule.admits(value):
+        raise refusal(rule, f"`{argument}`{_element(owner, vars(owner))}", value)
 
 
 @functools.cache

@@ -9,9 +9,13 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import Finite, TextInNotebooks, arrays_of, as_jax, in_numpy, listing, program, stacked
+from ..foundations import Check, Finite, TextInNotebooks, arrays_of, as_jax, in_numpy, listing, program, stacked
 from .marker import as_pose, as_vector
 from .shape import AbstractShape, Stroke
+
+# The smallest eigenvalue of ∫ (x − c)(x − c)ᵀ dm may be negative by this part of the largest: flat bodies have zero there, and
+# their inertias come from files and CAD with nine or ten digits. The importers of `models` admit the same.
+TRIANGLE_TOLERANCE = 1e-9
 
 
 class AbstractBody(TextInNotebooks, eqx.Module):
@@ -88,6 +92,31 @@ class AbstractBody(TextInNotebooks, eqx.Module):
         # `density` may be None, which a pytree holds as no leaf at all: `tree_at` finds it only when None counts as
         # one.
         return eqx.tree_at(fields, self, values, is_leaf=lambda x: x is None)
+
+
+def inertia_checks(body: AbstractBody) -> list[Check]:
+    """What the mass and the inertia of a body must obey."""
+    # Without mass points, whose own part is a sum of squares and cannot break the inequality, but may hide a body
+    # that does.
+    about = body.about_com()
+    xp = arrays_of(about, body.mass, body.point_masses)
+    least = xp.min(xp.append(body.point_masses[0], body.mass))
+    moments = xp.linalg.eigvalsh(about)
+    size = xp.max(xp.abs(moments))
+    relative = lambda x: as_jax(xp.max(x) / xp.where(size > 0, size, 1))
+    return [
+        Check(as_jax(-least), 0.0, f"Body '{body.name}' must not have a negative mass."),
+        Check(
+            relative(xp.abs(about - about.T)),
+            float(np.finfo(about.dtype).eps ** 0.5),
+            f"Body '{body.name}' must have an inertia that is a symmetric matrix.",
+        ),
+        Check(
+            relative(-moments),
+            TRIANGLE_TOLERANCE,
+            f"Body '{body.name}' must have an inertia whose moments obey the triangle inequality and are not negative.",
+        ),
+    ]
 
 
 def as_shape(shape: object, name: str, dim: int) -> AbstractShape | None:

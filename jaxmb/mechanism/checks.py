@@ -6,14 +6,28 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..foundations import Check, arrays_of, as_jax, default_float, enforce, listing, shape_of, stacked
-from .body import AbstractBody
+from ..foundations import Check, arrays_of, counted, default_float, enforce, listing, shape_of, stacked
+from .body import AbstractBody, inertia_checks
+from .characteristic import JointCharacteristic
 from .connection import AbstractConnection, AbstractJoint, AbstractRelation
-from .driver import AbstractDriver, DrivenAngle
+from .driver import AbstractDriver, AbstractPointDriver, DrivenAngle, DrivenSpeed, Driver
 from .elements import AbstractElements, local_pose
-from .force import AbstractActuator, AbstractForce, Force, JointForce
+from .force import (
+    AbstractActuator,
+    AbstractForce,
+    BearingFriction,
+    Force,
+    JointForce,
+    JointFriction,
+    JointSpring,
+    Load,
+    Motor,
+    Thruster,
+)
 from .linkage import AbstractLinkage
 from .marker import GROUND, Marker
+from .pair import AbstractPair
+from .stop import JointStop
 from .structure import Numbers
 
 KINDS = {
@@ -23,9 +37,6 @@ KINDS = {
     "forces": AbstractForce,
     "actuators": AbstractActuator,
 }
-# The smallest eigenvalue of ∫ (x − c)(x − c)ᵀ dm may be negative by this part of the largest: flat bodies have zero there, and
-# their inertias come from files and CAD with nine or ten digits. The importers of `models` admit the same.
-TRIANGLE_TOLERANCE = 1e-9
 SPACES = {2: "`jaxmb.planar`", 3: "`jaxmb.spatial`"}
 
 
@@ -52,15 +63,16 @@ def check(mechanism: AbstractElements) -> None:
                 )
             names.append(element.name)
             _check_dimension(argument, element, mechanism.gravity.shape[0])
+            _check_vectors(element, mechanism.gravity.shape[0])
     if not mechanism.bodies:
         raise ValueError("Argument `bodies` must hold at least one body.")
     for element in mechanism.elements.values():
         for marker in jax.tree.leaves(element, is_leaf=lambda x: isinstance(x, Marker)):
             if isinstance(marker, Marker):
                 local_pose(mechanism, marker, f"Element '{element.name}'")
-        if isinstance(element, AbstractConnection) and element.a.body == element.b.body:
+        if isinstance(element, AbstractConnection | AbstractPointDriver) and element.a.body == element.b.body:
             raise ValueError(
-                f"Joint '{element.name}' must tie two bodies, but has both its markers on '{element.a.body}'."
+                f"Element '{element.name}' must tie two bodies, but has both its markers on '{element.a.body}'."
             )
     _check_joint_names(mechanism)
     for driver in mechanism.drivers:
@@ -105,6 +117,34 @@ def _check_dimension(argument: str, element: object, dim: int) -> None:
         )
 
 
+def _check_vectors(element: object, dim: int) -> None:
+    """Refuses forces, torques and directions that have not as many components as their space."""
+    if isinstance(element, Load):
+        vectors = {"force": (element.force, dim), "torque": (element.torque, 1 if dim == 2 else 3)}
+    elif isinstance(element, Thruster):
+        vectors = {"direction": (element.direction, dim)}
+    else:
+        return
+    for field, (vector, count) in vectors.items():
+        if vector is not None and vector.shape != (count,):
+            raise ValueError(
+                f"Argument `{field}` of '{element.name}' must have {counted(count, 'component')} in {SPACES[dim]}, but has {vector.shape[0]}."
+            )
+
+
+def _parts(element: object, pair: AbstractPair) -> tuple[str, ...]:
+    """The coordinates or velocities of a joint of which an element may name one; "" stands for the whole joint."""
+    if isinstance(element, JointFriction | BearingFriction | JointForce):
+        return ("",)
+    if isinstance(element, Driver | AbstractRelation):
+        return pair.coordinates
+    if isinstance(element, JointSpring | JointStop | JointCharacteristic) and element.coordinates():
+        return tuple(name for name in pair.coordinates if name in pair.velocities)
+    if isinstance(element, DrivenSpeed | Motor | JointCharacteristic):
+        return pair.velocities
+    return (*dict.fromkeys((*pair.coordinates, *pair.velocities)), "")
+
+
 def _check_joint_names(mechanism: AbstractElements) -> None:
     joints = {j.name: j.pair for j in mechanism.joints if isinstance(j, AbstractJoint)}
     for element in mechanism.elements.values():
@@ -112,13 +152,14 @@ def _check_joint_names(mechanism: AbstractElements) -> None:
         for name in references:
             if name is None:
                 continue
-            joint, dot, part = name.partition(".")
-            if joint not in joints:
+            joint, _, part = name.partition(".")
+            parts = _parts(element, joints[joint]) if joint in joints else ()
+            if joint not in joints or (part and parts == ("",)):
                 raise ValueError(
                     f"Element '{element.name}' must name a joint out of {listing(joints)}, but names '{name}'."
                 )
-            parts = dict.fromkeys((*joints[joint].coordinates, *joints[joint].velocities))
-            if dot and part not in parts:
+            # A joint of one coordinate is named by its own name, too.
+            if (part or (parts[0] if len(parts) == 1 else "")) not in parts:
                 raise ValueError(
                     f"Element '{element.name}' must name a coordinate of joint '{joint}' out of {listing(parts)}, but names '{name}'."
                 )
@@ -141,19 +182,4 @@ def _finite(mechanism: AbstractElements) -> list[Check]:
 
 
 def _inertias(mechanism: AbstractElements) -> list[Check]:
-    checks = []
-    for body in mechanism.bodies:
-        # Without mass points, whose own part is a sum of squares and cannot break the inequality, but may hide a body
-        # that does.
-        about = body.about_com()
-        xp = arrays_of(about, body.mass, body.point_masses)
-        least = xp.min(xp.append(body.point_masses[0], body.mass))
-        checks.append(Check(as_jax(-least), 0.0, f"Body '{body.name}' must not have a negative mass."))
-        moments = xp.linalg.eigvalsh(about)
-        size = xp.max(xp.abs(moments))
-        text = (
-            f"Body '{body.name}' must have an inertia whose moments obey the triangle inequality and are not negative."
-        )
-        worst = as_jax(-xp.min(moments) / xp.where(size > 0, size, 1))
-        checks.append(Check(worst, TRIANGLE_TOLERANCE, text))
-    return checks
+    return [check for body in mechanism.bodies for check in inertia_checks(body)]

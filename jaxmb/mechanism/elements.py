@@ -11,12 +11,15 @@ from ..foundations import (
     AbstractExplicit,
     Finite,
     as_jax,
+    check_argument,
     contract,
     counted,
+    enforce,
+    is_concrete,
     listing,
     table,
 )
-from .body import AbstractBody
+from .body import AbstractBody, inertia_checks
 from .connection import AbstractConnection, AbstractRelation
 from .driver import AbstractDriver
 from .force import AbstractActuator, AbstractForce
@@ -105,9 +108,10 @@ class AbstractElements(AbstractExplicit):
         sizes = element.dimensions if isinstance(element, AbstractBody) else {}
         values = {}
         for field, value in fields.items():
-            old = sizes.get(field, getattr(element, field, None))
+            old = sizes.get(field, vars(element).get(field))
             if not isinstance(old, jax.Array):
                 raise ValueError(f"Element '{name}' has no number `{field}`.")
+            check_argument(element, field, value)
             values[field] = as_vector(value, f"{field} of '{name}'", old.shape)
         sized = {field: values.pop(field) for field in fields if field in sizes}
         # Own values of what follows from a dimension would be overwritten, or not, by the order of two replacements:
@@ -120,10 +124,16 @@ class AbstractElements(AbstractExplicit):
         changed = eqx.tree_at(lambda e: [getattr(e, field) for field in values], element, list(values.values()))
         if sized:
             changed = changed.resized(**sized)
+        _check_body(changed)
         # Replaced inside of the pytree, not by a new mechanism: this works on traced numbers, and spares all checks
         # of the others, since a fit replaces at each evaluation.
         kind, index = next((k, i) for k in KINDS for i, e in enumerate(getattr(self, k)) if e.name == name)
         return eqx.tree_at(lambda m: getattr(m, kind)[index], self, changed)
+
+
+def _check_body(element: object) -> None:
+    if isinstance(element, AbstractBody) and is_concrete(element):
+        enforce(element, inertia_checks(element))
 
 
 def local_pose(mechanism: AbstractElements, at: Marker, subject: str) -> Float[Array, "D D"]:

@@ -38,8 +38,8 @@ def marker(value: MarkerLike, argument: str) -> Marker:
     if isinstance(value, Marker):
         return value
     if isinstance(value, str) and value:
-        body, _, point = value.partition(".")
-        return Marker(body, point or None, None)
+        body, dot, point = value.partition(".")
+        return Marker(body, point if dot else None, None)
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
         return Marker(value[0], None, as_pose(value[1], argument))
     raise TypeError(

@@ -81,6 +81,6 @@ class Rack(AbstractRelation):
 
 def pair_of(joints: Sequence[str], name: str) -> tuple[str, str]:
     """Two names."""
-    if isinstance(joints, str) or len(joints) != 2:
+    if isinstance(joints, str) or len(joints) != 2 or joints[0] == joints[1]:
         raise ValueError(f"Argument `joints` of '{name}' must be the names of two joints, but is {joints!r}.")
     return (joints[0], joints[1])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..mechanism.checks import TRIANGLE_TOLERANCE
+from ..mechanism.body import TRIANGLE_TOLERANCE
 
 
 def expect_mass(mass: float, inertia: np.ndarray, where: str) -> None:

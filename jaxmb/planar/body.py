@@ -20,6 +20,7 @@ from ..foundations import (
 from ..mechanism import (
     AbstractBody,
     AbstractShape,
+    as_pose,
     as_shape,
     as_vector,
     body_points,
@@ -104,7 +105,9 @@ class Body(AbstractBody):
         self.com = as_vector(com, f"com of body '{name}'", (2,))
         self.points = body_points(points, name, 2, self.shape)
         self.point_masses = mass_points(point_masses, name, 2)
-        self.pose = frame(position, angle)
+        position = as_vector(position, f"position of body '{name}'", (2,))
+        angle = as_vector(angle, f"angle of body '{name}'", (), (2, 2))
+        self.pose = as_pose(frame(position, angle), f"angle of body '{name}'")
 
     @classmethod
     @contract

@@ -19,6 +19,8 @@ from ..foundations import (
 from ..mechanism import (
     AbstractBody,
     AbstractShape,
+    as_direction,
+    as_pose,
     as_shape,
     as_vector,
     body_points,
@@ -43,7 +45,7 @@ def frame(position: Finite = (0.0, 0.0, 0.0), orientation: Finite = (1.0, 0.0, 0
         position: (3,) in m.
         orientation: quaternion (w, x, y, z), brought to unit length, or rotation matrix (3, 3).
     """
-    rotation = as_vector(orientation, "orientation", (4,), (3, 3))
+    rotation = as_direction(orientation, "orientation", (4,), (3, 3))
     return pose(rotation if rotation.ndim == 2 else quaternion_matrix(rotation), as_vector(position, "position", (3,)))
 
 
@@ -104,7 +106,9 @@ class Body(AbstractBody):
         self.com = as_vector(com, f"com of body '{name}'", (3,))
         self.points = body_points(points, name, 3, self.shape)
         self.point_masses = mass_points(point_masses, name, 3)
-        self.pose = frame(position, orientation)
+        position = as_vector(position, f"position of body '{name}'", (3,))
+        orientation = as_direction(orientation, f"orientation of body '{name}'", (4,), (3, 3))
+        self.pose = as_pose(frame(position, orientation), f"orientation of body '{name}'")
 
     @classmethod
     @contract

@@ -5,7 +5,7 @@ from typing import ClassVar
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..foundations import Finite, Number, contract
+from ..foundations import Finite, NonZero, contract
 from ..mechanism import (
     AbstractFrameJoint,
     AbstractJoint,
@@ -130,7 +130,7 @@ class Screw(AbstractJoint):
         name: str,
         a: MarkerLike,
         b: MarkerLike,
-        pitch: Number,
+        pitch: NonZero,
         axis: Finite = (0.0, 0.0, 1.0),
         axis_b: Finite | None = None,
     ):
