@@ -156,6 +156,22 @@ def test_a_parallelogram_may_become_an_antiparallelogram_where_it_is_flat(unit):
     np.testing.assert_allclose(sorted(ratios), [-1 / 3, 1.0], atol=1e-7)
 
 
+def test_branches_that_nearly_meet_are_followed_each_by_itself():
+    """Of lengths 1, 2, 3 and 4 − e a crank goes round where e > 0 and swings where e < 0, as far as the law of cosines says; for e = 0 branches meet at each turn."""
+    for e in (1e-4, -1e-4):
+        ground = 4.0 - e
+        _, curve = traced((1.0, 2.0, 3.0, ground), 0.8)
+        lowest, highest = (np.pi - np.arccos(min(1, (9 + ground**2 - r**2) / (6 * ground))) for r in (3.0, 1.0))
+        turn = np.arccos(max(-1, (1 + ground**2 - 25) / (2 * ground)))
+        assert curve.closed and not curve.of_kind("branch point")
+        np.testing.assert_allclose(curve.ranges["D"], [lowest, highest if e > 0 else 2 * np.pi - lowest], atol=1e-10)
+        np.testing.assert_allclose(np.ptp(curve.values["A"]), 2 * turn, atol=1e-10)
+    _, curve = traced((1.0, 2.0, 3.0, 4.0), 0.8)
+    met = [event.values["A"] / np.pi for event in curve.of_kind("branch point")]
+    assert curve.closed and not curve.of_kind("dead centre")
+    np.testing.assert_allclose(met, [1.0, 3.0], atol=1e-8)
+
+
 def test_directions_at_which_quadratic_forms_vanish():
     """(x + y)(x − y), x y, and in space x² + y² = 2 z² with x = ± y; none, and a continuum."""
     found = lambda *forms: np.abs(_common_zeros(np.array(forms, float)))
@@ -385,7 +401,7 @@ def test_a_walk_begins_along_the_velocity_or_the_way_the_input_grows(monkeypatch
     """Of a particle on a circle in the metric of M, by its x; at a dead centre either way; and where two lines cross, where no way is known at rest."""
     zero, none = jnp.zeros(()), jnp.zeros((1, 5), bool)
     stays = lambda path, start, count: _Walk(
-        start, zero, zero, zero, (start, none[0]), jnp.array(0), jnp.array(0), start, none
+        start, zero, start, zero, (start, none[0]), jnp.array(0), jnp.array(0), start, none
     )
     monkeypatch.setattr(trace, "_follow", stays)
 

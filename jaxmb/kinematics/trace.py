@@ -26,8 +26,9 @@ Scalar = Float[Array, ""]
 # The angle in rad in the metric of M by which the direction turns in a step that is aimed at.
 AIM = 0.1
 # An event is located to this part of a step. Steps smaller than `LEAST` of the usual one lead nowhere. A limit that is closer to the
-# start than `AT_LIMIT` of a step, or of the input's range, is at the start: assembled poses are exact to less.
-NARROW, LEAST, AT_LIMIT = 1e-12, 1e-7, 1e-9
+# start than `AT_LIMIT` of a step, or of the input's range, is at the start: assembled poses are exact to less. What lies behind an event and what
+# lies before it are on different branches if they are apart by more than `APART` of a step.
+NARROW, LEAST, AT_LIMIT, APART = 1e-12, 1e-7, 1e-9, 1e-5
 GOING, CLOSED, LIMIT, STUCK = range(4)
 ENDS = ("unfinished", "closed", "limit", "stuck")
 
@@ -38,8 +39,8 @@ class _Walk(eqx.Module):
     Attributes:
         at: the last point.
         length: of the next step.
-        low, high: between which lengths from there something happens; `high` is infinite while nothing is known to.
-        candidate: the point at `high`, and what happens up to there.
+        base, high: the last point before something happens, and the length from there up to which it does; infinite while nothing is known to.
+        candidate: the first point that is known to lie behind it, and what happens up to there.
         count: number of points beyond the start.
         status: one of `GOING`, `CLOSED`, `LIMIT`, `STUCK`.
         points, happened: all points and what happens up to each.
@@ -47,7 +48,7 @@ class _Walk(eqx.Module):
 
     at: CurvePoint
     length: Scalar
-    low: Scalar
+    base: CurvePoint
     high: Scalar
     candidate: tuple[CurvePoint, Bool[Array, " e"]]
     count: Int[Array, ""]
@@ -62,24 +63,30 @@ def _select(which: Array, one: T, other: T) -> T:
 
 def _follow(path: TracedMechanism, start: CurvePoint, count: int) -> _Walk:
     """The walk from a start, with all its points, events among them."""
+    none = jnp.zeros(len(path.watched) + 3, bool)
 
     def step(walk: _Walk) -> _Walk:
         longest = path.longest_step(walk.at)
         searching = jnp.isfinite(walk.high)
-        length = jnp.where(searching, (walk.low + walk.high) / 2, jnp.minimum(walk.length, longest))
-        # One copy of a step for walking and for bisection: lengths between `low` and `high` are tried from the same point.
-        trial, good, turned = path.advance(walk.at, length)
+        length = jnp.where(searching, walk.high / 2, jnp.minimum(walk.length, longest))
+        # One copy of a step for walking and for bisection. What a step misses the curve by, before it is corrected, falls with the square of
+        # its length: bisection goes on from each point before the event, lest beside a branch point it ends on another branch.
+        trial, good, turned = path.advance(walk.base, length)
         # Events are changes of sign between two points, so that bisection by length needs no other function.
         happened = path.events(start, walk.at, trial)
         hit = jnp.any(happened)
         before = searching & good & ~hit
         # A step that fails while an event is sought bounds it from above, as one beyond it.
-        high = jnp.where(before, walk.high, jnp.where(good & hit, length, jnp.where(searching, length, jnp.inf)))
+        high = jnp.where(before, walk.high - length, jnp.where((good & hit) | searching, length, jnp.inf))
         candidate = _select(good & ~before, (trial, happened), walk.candidate)
-        low = jnp.where(before, length, walk.low)
-        accepted = jnp.where(jnp.isfinite(high), high - low <= NARROW * longest, good)
+        base = _select(before, trial, walk.base)
+        accepted = jnp.where(jnp.isfinite(high), high <= NARROW * longest, good)
+        # Where branches pass close by each other a step may go over to another one. No step leads there from nearby.
+        apart = jnp.linalg.norm(candidate[0].image - base.image) > APART * longest * jnp.linalg.norm(base.image_rate)
+        over = accepted & searching & apart
+        candidate = _select(over, (base, none), candidate)
         grown = length * jnp.clip(AIM / jnp.maximum(turned, 1e-9), 0.5, 2)
-        after = jnp.where(searching, walk.length, jnp.where(good, grown, length / 2))
+        after = jnp.where(over, walk.length / 2, jnp.where(searching, walk.length, jnp.where(good, grown, length / 2)))
         number = walk.count + accepted
         # An index beyond the end is dropped: trials that are not accepted are no points.
         put = lambda all, one: all.at[jnp.where(accepted, number, len(all))].set(one, mode="drop")
@@ -90,7 +97,7 @@ def _follow(path: TracedMechanism, start: CurvePoint, count: int) -> _Walk:
         return _Walk(
             at=_select(accepted, candidate[0], walk.at),
             length=after,
-            low=jnp.where(accepted, 0, low),
+            base=_select(accepted, candidate[0], base),
             high=jnp.where(accepted, jnp.inf, high),
             candidate=candidate,
             count=number,
@@ -99,13 +106,12 @@ def _follow(path: TracedMechanism, start: CurvePoint, count: int) -> _Walk:
             happened=put(walk.happened, what),
         )
 
-    none = jnp.zeros(len(path.watched) + 3, bool)
     room = jax.tree.map(lambda x: jnp.zeros((count, *jnp.shape(x)), x.dtype).at[0].set(x), (start, none))
-    zero, longest = jnp.zeros_like(path.step), path.longest_step(start)
+    longest = path.longest_step(start)
     ahead = jnp.where(start.rates[0] > 0, path.limits[1] - start.values[0], start.values[0] - path.limits[0])
     outward = ahead < AT_LIMIT * longest * jnp.abs(start.rates[0])
     status = jnp.where(outward, LIMIT, GOING)
-    begun = _Walk(start, longest, zero, zero + jnp.inf, (start, none), jnp.array(0), status, *room)
+    begun = _Walk(start, longest, start, longest + jnp.inf, (start, none), jnp.array(0), status, *room)
     return lax.while_loop(lambda w: (w.status == GOING) & (w.count < count - 1), step, begun)
 
 
