@@ -1,5 +1,7 @@
 """Forces at rest: against virtual work, a truss by hand, and where a rigid model does not determine them."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -150,6 +152,18 @@ def test_what_cannot_be_held_is_told(pressed):
         jm.statics(system, state, ["O"], u=1.0)
     with pytest.raises(ValueError, match="`frame` must be 'world', 'body' or 'joint', but is 'x'"):
         jm.statics(system, state, hold=["O"], frame="x")
+
+
+def test_a_pendulum_that_hangs_or_stands_straight_needs_nothing_to_hold_it():
+    """All that acts along its hinge is rounding; beside the vertical it is its weight."""
+    system = P.Mechanism([P.Body.rod("rod", 2.0, 1.0)], [P.Revolute("O", "ground", "rod.a")], gravity=(0.0, -G)).build()
+    state = jm.assemble(system)
+    for angle in (-np.pi / 2, np.pi / 2):
+        found = jm.statics(system, dataclasses.replace(state, q=jnp.array([angle])))
+        np.testing.assert_allclose(found.joints["O"].force, [0.0, 2 * G], atol=1e-12)
+    for angle in (1e-6 - np.pi / 2, 0.0):
+        found = jm.statics(system, dataclasses.replace(state, q=jnp.array([angle])), throw=False)
+        assert found.result == jm.RESULTS.no_equilibrium
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from ..foundations import (
 from ..linalg import minimum_norm_multipliers
 from ..mechanism import AbstractLinkage
 from ..reaction import ReactionReport, analyse_reactions
-from ..system import Mode, State, System, as_state, check_state, rows_at
+from ..system import Mode, State, System, angles, as_state, check_state, extent, rows_at
 from ..topology import Lock
 from .quantities import check_inputs, over_states
 from .wrench import Wrench, wrenches_at_rest
@@ -182,7 +182,12 @@ class _Balance(eqx.Module):
     def __call__(self, system: System, state: State, u: Array | None) -> tuple[Array, dict[str, Array], Array]:
         """v̇ from rest with rows that stay, λ of least norm by constraint, and how far forces are from balance (nv,), zero but for the largest."""
         t, q, v = state.t, state.q, jnp.zeros_like(state.v)
-        acting = system.intrinsic_force(t, q, v) + system.applied_force(t, q, v, u)
+        force = lambda q: system.intrinsic_force(t, q, v) + system.applied_force(t, q, v, u)
+        # By how much each coordinate would change the forces if it moved by its own size, an angle by one: where all that acts is rounding, as on
+        # a pendulum that hangs straight down, it is compared with that.
+        own_size = extent(system, q)
+        way = jnp.maximum(jnp.where(angles(system), jnp.maximum(own_size, 1), own_size), state.scale.reach)
+        acting, changes = force(q), jax.vmap(lambda d: jax.jvp(force, (q,), (system.qdot(q, d),))[1])(jnp.diag(way))
         # b and Γ are zero: moving constraints count as if they stood still.
         terms = dataclasses.replace(rows_at(system, t, q, state.scale.row), force=acting)
         factor = self.formulation.factorise(terms, self.formulation.prepare(terms))
@@ -191,7 +196,8 @@ class _Balance(eqx.Module):
         vdot, own = factor.solve(acting, jnp.zeros(system.m, q.dtype))
         multipliers = minimum_norm_multipliers(factor, terms.jacobian, own) if system.m else own
         unit = jnp.sqrt(jnp.diagonal(factor.metric))  # forces divided by it may be compared
-        size = jax.lax.stop_gradient((jnp.abs(acting) + jnp.abs(terms.jacobian).T @ jnp.abs(own)) / unit)
+        size = jnp.abs(acting) + jnp.sum(jnp.abs(changes), axis=0) + jnp.abs(terms.jacobian).T @ jnp.abs(own)
+        size = jax.lax.stop_gradient(size / unit)
         # A velocity along which nothing acts is judged by a part of the largest load: rounding beside zero would be out of balance by all of itself.
         size = jnp.maximum(size, 1e-3 * jnp.max(size))
         off = jnp.abs(factor.metric @ vdot) / unit / jnp.where(size > 0, size, 1)
