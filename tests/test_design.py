@@ -204,6 +204,7 @@ def test_a_front_has_two_goals_and_a_row_of_weights():
         (dict(goals=D.Goal("odd", lambda s, x: None, 0.0)), "`of` of goal 'odd' must return a number or an array, but returns a NoneType"),
         (dict(speed=0.0), "`speed` must be a number other than zero"),
         (dict(starts=4), "`starts` must be positive, and come with a `key`"),
+        (dict(goals=D.Goal("gap", D.PathGap("crank.b", np.zeros((3, 3))), 0.0)), r"`through` must have shape \(k, 2\), but has shape \(3, 3\)"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_by_name(arguments, match):

@@ -138,6 +138,9 @@ def test_numbers_become_arrays_and_functions_static():
     assert all(isinstance(x, jax.Array) for x in leaves)
     assert len(leaves) == len(system.params) + 1  # and the guess of a pose
     assert system.params["m"].dtype == jnp.float64
+    key = jax.random.key(3)
+    kept = jm.System(2, mass=mass2, params={"key": key, "used": True}).params
+    assert kept["key"] is key and kept["used"] is True
 
 
 def mass2(t, q, p):
@@ -206,6 +209,12 @@ BAD_SYSTEMS = {
     r"`potential` must return an array of shape \(\), but returns None": lambda: jm.System(
         2, mass=mass2, potential=lambda t, q, p: None
     ),
+    r"`params\['name'\]` must be a number or an array of numbers, but is 'rod'": lambda: jm.System(
+        2, mass=mass2, params={"name": "rod"}
+    ),
+    r"`params\['k'\]` must be a number or an array of numbers, but is '1'": lambda: jm.System(
+        2, mass=mass2, params={"k": 1.0}
+    ).with_params({"k": "1"}),
     r"`guess` must have shape \(2,\), but has shape \(3,\)": lambda: jm.System(2, mass=mass2, guess=np.zeros(3)),
     r"`coordinates` must be a number or a sequence of names, but is \(\)": lambda: jm.System((), mass=mass2),
     r"`parts` of constraint 'both' must count 2 rows, as `fn` returns, but counts 3": lambda: jm.System(

@@ -91,8 +91,12 @@ class PathGap(AbstractOutput):
             )
 
     def check(self, system: System) -> None:
-        """Refuses a point that there is not."""
+        """Refuses a point that there is not, and wanted points of another space."""
         _check_points(system, self.point)
+        if self.through.shape[1] != linkage_of(system).dim:
+            raise ValueError(
+                f"Argument `through` must have shape (k, {linkage_of(system).dim}), but has shape {self.through.shape}."
+            )
 
     def __call__(self, system: System, states: State) -> Float[Array, "k d"]:
         """The ways."""

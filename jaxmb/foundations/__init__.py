@@ -18,6 +18,7 @@ from .check import Check as Check
 from .check import counted as counted
 from .check import enforce as enforce
 from .check import expect_concrete as expect_concrete
+from .check import expect_numbers as expect_numbers
 from .check import expect_different as expect_different
 from .check import is_concrete as is_concrete
 from .check import listing as listing

@@ -102,6 +102,19 @@ def expect_concrete(**arguments: PyTree) -> None:
             )
 
 
+def expect_numbers(argument: str, tree: PyTree) -> None:
+    """Refuses a pytree that holds something else than numbers, such as text, by its place.
+
+    Raises:
+        TypeError: naming what is none.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if not (eqx.is_array_like(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)):
+            raise TypeError(
+                f"Argument `{argument}{jax.tree_util.keystr(path)}` must be a number or an array of numbers, but is {leaf!r}."
+            )
+
+
 def arrays_of(*trees: PyTree) -> ModuleType:
     """NumPy where all leaves have values, which compiles nothing, else `jax.numpy`."""
     return np if is_concrete(trees) else jnp

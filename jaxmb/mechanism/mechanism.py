@@ -12,6 +12,7 @@ from ..foundations import (
     as_parameters,
     contract,
     counted,
+    expect_numbers,
     listing,
 )
 from ..system import System
@@ -54,6 +55,7 @@ class AbstractMechanism(AbstractElements, TextInNotebooks):
         self.forces, self.actuators = tuple(forces), tuple(actuators)
         self.gravity = as_vector(jnp.zeros(dim) if gravity is None else gravity, "gravity", (dim,))
         self.points = body_points(points, GROUND, dim)
+        expect_numbers("params", params)
         self.params = as_parameters(params)
         check(self)
 

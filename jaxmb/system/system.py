@@ -20,6 +20,7 @@ from ..foundations import (
     counted,
     default_float,
     expect_different,
+    expect_numbers,
     listing,
     remembered,
     shape_of,
@@ -138,6 +139,7 @@ class System(TextInNotebooks, eqx.Module):
         self.inertia = inertia
         self.force_fn = as_function(force, "force")
         self.constraints = tuple(constraints)
+        expect_numbers("params", params)
         self.params = as_parameters(params)
         self.rate_fn = as_function(rate, "rate")
         self.normalise_fn = as_function(normalise, "normalise")
@@ -424,6 +426,7 @@ class System(TextInNotebooks, eqx.Module):
 
 def _check_params(old: PyTree, new: PyTree) -> None:
     """Refuses parameters among which those are missing that a system was made with; further ones, for controllers, say, may come along."""
+    expect_numbers("params", new)
     paths = lambda params: {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(params)[0]}
     before, after = paths(old), paths(new)
     if not before <= after:
