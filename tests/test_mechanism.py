@@ -629,6 +629,7 @@ WRONG = {
     "gear of the same": (lambda: P.Gear("gear", ("O", "O"), 2.0), r"`joints` of 'gear' must be the names of two joints, but is \('O', 'O'\)"),
     "driver of one body": (lambda: P.Mechanism([ROD_BODY], [PIVOT], [P.DrivenDistance("jack", "rod.a", "rod.b", lambda t, p: 1.0)]), "Element 'jack' must tie two bodies, but has both its markers on 'rod'"),
     "text among numbers": (lambda: P.Mechanism([ROD_BODY], params={"k": "stiff"}), r"`params\['k'\]` must be a number or an array of numbers, but is 'stiff'"),
+    "negative distance": (lambda: jm.assemble(P.Mechanism([P.Body("bob", 1.0, 1.0, position=(1.0, 0.0))], drivers=[P.DrivenDistance("jack", "ground", "bob", lambda t, p: -1.0)]).build()), "`constraint 'jack'` must give finite numbers at this state"),
     "no screw": (lambda: S.Screw("O", "ground", "ball", 0.0), "`pitch` of Screw 'O' must be a number other than zero"),
     "spring at a ball": (lambda: hung(forces=[S.JointSpring("k", "O", 1.0)]), "Element 'k' must name a coordinate of joint 'O' out of none, but names 'O'"),
     "motor at a ball": (lambda: hung(actuators=[S.Motor("u", "O")]), "Element 'u' must name a coordinate of joint 'O' out of 'wx', 'wy' and 'wz', but names 'O'"),

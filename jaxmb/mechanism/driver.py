@@ -127,6 +127,8 @@ class DrivenDistance(AbstractPointDriver, init=False):
     def residual(self, motion: Motion) -> Float[Array, ""]:
         """(|p|² − f²)/(2f)."""
         gap, value = motion.position(self.b) - motion.position(self.a), self.fn(motion.t, motion.params)
+        # Of a negative one the square is a distance too, and the multiplier would have the wrong sign.
+        value = jnp.where(value > 0, value, jnp.nan)
         # Scaled like the row of `Distance`: its multiplier is the force in N.
         return (jnp.sum(gap**2) - value**2) / (2 * value)
 
