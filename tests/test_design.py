@@ -462,6 +462,13 @@ def test_a_search_of_shortened_steps_begins_anew_from_where_it_is(at_four_bar, m
     np.testing.assert_array_equal(after.start.q, at_four_bar.poses.states.q[0])
     again = _step(eqx.tree_at(lambda s: s.searches.trial, after, trial[None]), problem, *limits, 50)
     assert bool(again.done) and int(again.shortened) == 1 and int(again.open.sum()) == 2
+    # The present design does not go through its cycle from the other first pose: it is kept as it was found.
+    search = sys.modules["jaxmb.design.search"]
+    lost = eqx.tree_at(lambda s: s.reference, after, after.reference.at[0].multiply(-1))
+    monkeypatch.setattr(search, "_nearer", lambda state, problem: lost)
+    kept = _step(state, problem, *limits, 50)
+    assert bool(kept.done) and float(kept.searches.cost[0]) == 0.5
+    np.testing.assert_array_equal(kept.start.q, state.start.q)
 
 
 def test_a_search_that_has_ended_is_not_opened_again(at_four_bar):

@@ -233,7 +233,10 @@ def _step(state: DesignSearch, problem: DesignProblem, rtol: Array, most: Array,
         return state
     # A first pose is sought from that of another design: the nearer it is, the less keeps it from being found.
     if int(state.shortened) and float(searches.cost[0]) < NEARER * float(state.base):
-        return _nearer(state, problem)
+        nearer = _nearer(state, problem)
+        # Beside a dead centre rounding may decide whether the next pose is found from the first one.
+        if bool(evaluated(nearer.problem(problem), nearer.searches.y[0])[1].complete):
+            return nearer
     return _after_round(state, problem) if problem.sizes.size else state
 
 
