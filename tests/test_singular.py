@@ -316,6 +316,19 @@ def test_what_may_move_is_looked_for_at_one_time():
     assert found.in_use.tolist() == [True, True, False] and not (found.degenerate | found.indeterminate).any()
 
 
+def test_rows_contradict_each_other_where_one_follows_from_others_at_a_sound_state():
+    """x = t² and x = 2 t²: half of 2 and 4 m/s² is left in each. y = t contradicts neither."""
+    rows = jm.Holonomic("rows", lambda t, q, p: jnp.stack([q[0] - t**2, q[0] - 2 * t**2, q[1] - t]))
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[rows])
+    state = jm.as_state(system, jnp.zeros(2), jnp.array([0.0, 1.0]), length=1.0)
+    found = jax.jit(lambda sound: choose_rows(system, jm.formulation.GaussProjection(), state, sound))
+    rows = found(True)
+    assert rows.contradictory and rows.rank == 2
+    assert (rows.contradiction > 0.1).tolist() == [False, True, False] and rows.in_use.tolist() == [True, False, True]
+    rows = found(False)
+    assert not rows.contradiction.any() and not rows.contradictory
+
+
 class RK4(dfx.AbstractERK):
     """The classical method of order four."""
 
@@ -454,6 +467,17 @@ def test_beside_a_step_all_rows_but_one_are_satisfied():
     np.testing.assert_allclose(found.rate, 2 * ((0.4 + 0.8 + 3) - (0.4 + 0.1)) / 4.0, rtol=1e-12)
     np.testing.assert_allclose(found.across, [0.8 * 0.6, 0.6 * 0.8], rtol=1e-12)
     np.testing.assert_array_equal([found.x, *found.shift], [0.25, 0.1, 0.2])
+
+
+def test_a_pose_that_cannot_be_closed_is_left_after_eight_corrections():
+    """φ₁ = x², of which each correction halves x, and φ₂ = x + y."""
+    rows = lambda t, q, p: jnp.stack([q[0] ** 2, q[0] + q[1]])
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("rows", rows)])
+    (field, in_use, _), ends = _passing(), jnp.array([[1.0, 0.5], [0.0, 0.0]])
+    field, zero = dataclasses.replace(field, system=system), jnp.zeros(())
+    path = Path(zero, zero + 1, ends, ends, jnp.zeros((2, 2)))
+    look = jax.jit(lambda: passage._trial_at(field, in_use, jnp.array(1), path, jnp.eye(2)[0], zero, jnp.zeros(2)))
+    np.testing.assert_allclose(look().miss * field.scale.span[1], 2.0**-7 + 0.5, rtol=1e-12)
 
 
 def test_a_pose_is_looked_for_where_a_row_in_use_has_turned_by_more_than_a_right_angle(monkeypatch):
