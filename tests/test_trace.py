@@ -473,11 +473,17 @@ def test_a_curve_is_walked_along_by_steps_that_fit_its_turns_up_to_where_somethi
 
 
 @functools.cache
-def line_walk(which, at):
+def line_walk(which, at, room=80):
     """A walk from 0.1 on which one of all that may happen does."""
     what = jnp.full(5, np.inf) if which is None else jnp.full(5, np.inf).at[which].set(at)
     path = Line(*[None] * 4, (None,) * 2, (False,) * 2, jnp.array([0.0, 9.0]), jnp.asarray(0.1), what)
-    return path, jax.jit(lambda: _follow(path, place(0.1), 80))()
+    return path, jax.jit(lambda: _follow(path, place(0.1), room))()
+
+
+def test_a_walk_has_room_for_so_many_points():
+    walk = line_walk(None, None, 4)[1]
+    assert (int(walk.count), int(walk.status)) == (3, 0)
+    np.testing.assert_allclose(walk.points.values[:, 0], [0.1, 0.2, 0.25, 0.35], rtol=1e-12)
 
 
 def test_a_curve_is_joined_of_a_walk_back_and_one_ahead():
