@@ -504,13 +504,15 @@ def test_a_curve_is_joined_of_a_walk_back_and_one_ahead():
     assert float(event.state.q[0]) == event.values["in"] and event.branches is None
     closed = _join_walks(state, path, ("in", "out"), [whole])
     assert closed.closed and closed.start == 0 and len(closed.gap) == int(whole.count) + 1 and not closed.events
+    end = int(whole.count)
     turns = eqx.tree_at(
         lambda w: (w.points.rates, w.happened),
         whole,
-        (whole.points.rates.at[0, 1].set(1e-13), whole.happened.at[int(whole.count), 1].set(True)),
+        (whole.points.rates.at[0, 1].set(1e-13), whole.happened.at[end - 2 : end + 1, 1].set(True)),
     )
     found = _join_walks(state, path, ("in", "out"), [turns]).events
-    assert [(event.kind, event.name, event.index) for event in found] == [("limit position", "out", 0)]
+    again = [("limit position", "out", index) for index in (0, end - 2)]
+    assert [(event.kind, event.name, event.index) for event in found] == again
     never = eqx.tree_at(lambda w: w.points.rates, whole, whole.points.rates.at[:, 1].set(1e-13))
     assert not _join_walks(state, path, ("in", "out"), [never]).events
 
