@@ -280,15 +280,20 @@ def test_a_failed_step_whose_end_nobody_uses_spoils_no_gradient():
     assert np.isnan(jax.grad(lambda c: ends(c).sum())(0.1))
 
 
+def midpoint_rule(system, state):
+    """How it is integrated, and what."""
+    parts = jm.formulation.GaussProjection(), jm.Projection(), None, state.scale, jnp.array(True), None
+    steps = dict(controller=dfx.ConstantStepSize(), dt0=None, adjoint=None, max_steps=16, engine=None)
+    method = Method(ConstrainedSolver(dfx.Midpoint()), progress_meter=dfx.NoProgressMeter(), **steps)
+    return method, VectorField(system, *parts)
+
+
 def test_a_run_is_tried_by_regular_steps_where_it_may_have_no_others(monkeypatch):
     """With all rows that act, or those that are expected to be independent; where these are, the rank rule is not asked."""
     monkeypatch.setattr(regular, "rows_at_start", lambda field, t, y: jnp.zeros(2, bool))
     system = motor(2)
     state = jm.assemble(system, [-0.8, -0.6])
-    parts = jm.formulation.GaussProjection(), jm.Projection(), None, state.scale, jnp.array(True), None
-    field, y = VectorField(system, *parts), StateVector.of(state.q, state.v, jnp.zeros(()))
-    steps = dict(controller=dfx.ConstantStepSize(), dt0=None, adjoint=None, max_steps=16, engine=None)
-    method = Method(ConstrainedSolver(dfx.Midpoint()), progress_meter=dfx.NoProgressMeter(), **steps)
+    (method, field), y = midpoint_rule(system, state), StateVector.of(state.q, state.v, jnp.zeros(()))
 
     def rows(expected=None, **changes):
         other = dataclasses.replace(method, **changes)
@@ -303,6 +308,79 @@ def test_a_run_is_tried_by_regular_steps_where_it_may_have_no_others(monkeypatch
         {"engine": jm.XLA()},
     ):
         assert rows(**changes) is None
+
+
+class Scripted(eqx.Module):
+    """A problem with a layout, and its compiled step, of which a regular run asks what its numbers say."""
+
+    system: SimpleNamespace | None = eqx.field(static=True, default=None)
+    smooth: bool = eqx.field(static=True, default=False)
+
+    def at(self, t, y, in_use):
+        return None, t, t == 2
+
+    def relative_residuals(self, correction):
+        return correction
+
+    def closed(self, off):
+        return off < 4
+
+    def with_correction(self, t, y, correction):
+        return y.like(jnp.where(t == 3, jnp.inf, y.packed + correction))
+
+    def after_sample(self, t, y, in_use):
+        return y.like(y.packed + 10 * in_use[0])
+
+    def inputs(self, t, y, in_use):
+        return 2 * y.v
+
+
+def test_rows_of_a_sparse_run_are_those_that_act_where_they_are_certified(monkeypatch):
+    """Without a compiled step one by a layout, if it takes no samples."""
+    monkeypatch.setattr(regular, "compiled_step_of", lambda *_: None)
+    monkeypatch.setattr(regular, "rows_at_start", lambda field, t, y: jnp.zeros(2, bool))
+    monkeypatch.setattr(regular, "sparse_at", lambda field, t, y, in_use: (t, t > 1))
+    system = motor(2)
+    method, field = midpoint_rule(system, jm.as_state(system, [-0.8, -0.6]))
+
+    def rows(t, layout="sparse", samples=False):
+        monkeypatch.setattr(regular, "with_layout", lambda *_: Scripted(SimpleNamespace(layout=layout)))
+        monkeypatch.setattr(VectorField, "takes_samples", samples)
+        y = StateVector.of(jnp.zeros(2), jnp.zeros(2), jnp.zeros(()))
+        found = regular.regular_if_possible(method, field, jnp.array(t), y)
+        return None if found.regular_only is None else found.regular_only.in_use.tolist()
+
+    assert (rows(1.0), rows(2.0)) == ([True, True], [False, False])
+    assert rows(1.0, None) is rows(1.0, samples=True) is None
+
+
+def test_saved_states_of_regular_steps_are_good_where_they_are_closed_certain_and_finite_or_not_reached(monkeypatch):
+    system, (step, in_use) = motor(1), (Scripted(), jnp.array([True]))
+    method, field = midpoint_rule(system, jm.as_state(system, [-0.8, -0.6]))
+    monkeypatch.setattr(regular, "with_layout", lambda *_: step)
+    monkeypatch.setattr(regular, "sparse_at", lambda field, *at: step.at(*at)[1:])
+    cases = [
+        ((1.0, 0.0, True), 11.0, True),
+        ((2.0, 0.0, True), 12.0, False),
+        ((3.0, 0.0, True), np.inf, False),
+        ((5.0, 0.0, True), 15.0, False),
+        ((2.0, np.inf, True), np.nan, True),
+        ((1.0, 0.0, False), np.nan, True),
+    ]
+    for compiled in (step, None):
+        monkeypatch.setattr(regular, "compiled_step_of", lambda *_, compiled=compiled: compiled)
+
+        @jax.jit
+        @jax.vmap
+        def found(t, off, consistent):
+            own, start = dataclasses.replace(field, consistent=consistent), StateVector(jnp.zeros(5), 2, 2)
+            ys, u, good = regular.regular_states(method, own, in_use, t[None], start.like(jnp.full((1, 5), off)), start)
+            return ys.packed[0], u[0], good
+
+        y, u, good = found(*map(jnp.array, zip(*[case for case, *_ in cases], strict=True)))
+        assert good.tolist() == [good for *_, good in cases]
+        np.testing.assert_array_equal(y[:, 0], [size for _, size, _ in cases])
+        np.testing.assert_array_equal(u[:, 0], [2 * size for _, size, _ in cases])
 
 
 def test_a_loop_traces_a_step_once():
