@@ -529,6 +529,27 @@ def test_a_regular_step_says_that_it_is_one():
     assert regular and not made(step, start, jnp.full(2, jnp.nan))[1]
 
 
+def test_a_step_is_a_regular_one_if_its_start_is_sound_and_its_motion_tells_nothing_else(monkeypatch):
+    module, system = importlib.import_module("jaxmb.simulation.regular_step"), motor(1)
+    start = jm.as_state(system, [0.6, -0.8])
+    step = jm.stepper(system, start, DT)
+    monkeypatch.setattr(module, "regular_if_possible", lambda method, field, *_: field)
+
+    @jax.jit
+    @jax.vmap
+    def regular(irregular, failed, size, u):
+        result = dfx.RESULTS.where(failed, dfx.RESULTS.max_steps_reached, dfx.RESULTS.successful)
+        told = lambda inputs, method: SimpleNamespace(
+            irregular=irregular, result=result, y=inputs.y0.like(inputs.y0.packed + size)
+        )
+        monkeypatch.setattr(module, "integrate", told)
+        return regular_end(step, start, jnp.stack([0.0, u]))[1]
+
+    cases = [(False, False, 1.0, 1.0), (True, False, 1.0, 1.0), (False, True, 1.0, 1.0), (True, False, 1.0, np.nan)]
+    cases += [(False, False, np.inf, 1.0), (False, False, 1.0, np.nan)]
+    assert regular(*map(jnp.array, zip(*cases, strict=True))).tolist() == [True, *[False] * 5]
+
+
 def test_the_vector_field_at_a_state_by_plain_operations(monkeypatch):
     monkeypatch.setattr(segments, "compiled_step_of", lambda *_: None)
     system = motor(1)
