@@ -157,12 +157,14 @@ def test_a_parallelogram_may_become_an_antiparallelogram_where_it_is_flat(unit):
 
 
 def test_directions_at_which_quadratic_forms_vanish():
-    """(x + y)(x − y), x y, and in space x² + y² = 2 z² with x = ± y; none, and a continuum."""
+    """(x + y)(x − y), x y, and in space x² + y² = 2 z² with x = ± y, and x² = y² = z² = w²; none, and a continuum."""
     found = lambda *forms: np.abs(_common_zeros(np.array(forms, float)))
     cone, planes = np.diag([1.0, 1.0, -2.0]), np.diag([1.0, -1.0, 0.0])
     np.testing.assert_allclose(found(np.diag([3.0, -3.0])), np.full((2, 2), np.sqrt(0.5)), atol=1e-9)
     np.testing.assert_allclose(np.sort(found([[0, 1], [1, 0]]), axis=0), [[0, 0], [1, 1]], atol=1e-9)
     np.testing.assert_allclose(found(cone, planes), np.full((4, 3), np.sqrt(1 / 3)), atol=1e-9)
+    all_alike = found(*(np.diag([*row, -1.0]) for row in np.eye(3)))
+    np.testing.assert_allclose(all_alike, np.full((8, 4), 0.5), atol=1e-9)
     assert len(found(np.eye(2))) == len(found(np.zeros((2, 2)))) == len(found(cone)) == 0
 
 
@@ -301,6 +303,25 @@ def test_a_step_turns_by_no_more_than_twenty_degrees():
             [*end.q, turned], [*np.array([1, length]) / np.hypot(1, length), np.arctan(length)], rtol=1e-12
         )
         assert bool(good) == fine
+
+
+def test_a_step_along_a_line_does_not_turn_whatever_the_metric():
+    """The cosine of its angle is one but for rounding, which may lead beyond."""
+    line = jm.Holonomic("line", lambda t, q, p: q[0] - 2.0 * q[1])
+    system = jm.System(2, mass=lambda t, q, p: p, constraints=[line], params=jnp.eye(2))
+    (watch, _), numbers = coordinate_of(system, "q0"), (jnp.array([-np.inf, np.inf]), jnp.ones(()))
+    state = jm.as_state(system, [0.0, 0.0], length=1.0)
+
+    @jax.jit
+    @jax.vmap
+    def turned(masses):
+        own = system.with_params(masses), jm.formulation.GaussProjection(), state.t, state.scale
+        path = TracedMechanism(*own, (watch,), (False,), *numbers)
+        return path.advance(path.point(state.q, jnp.array([2.0, 1.0]), jnp.zeros(1)), jnp.asarray(0.3))[1:]
+
+    roots = np.random.default_rng(0).normal(size=(100, 2, 2))
+    good, angles = turned(jnp.asarray(roots @ roots.transpose(0, 2, 1)))
+    assert good.all() and (angles < 1e-7).all()
 
 
 def place(value=0.5, rate=1.0, closing=1.0, image=(0.0, 0.0), image_rate=(2.0, 0.0)):
