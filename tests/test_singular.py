@@ -1483,6 +1483,36 @@ def test_rows_that_are_degenerate_together_lead_where_the_factors_of_their_branc
     np.testing.assert_allclose(restored.terms.scale[1:3], lengths, rtol=1e-9)
 
 
+def test_rows_on_velocities_that_vanish_together_act_along_their_derivatives_and_keep_to_second_order():
+    """qᵀA v = 0 at q = 0, in two A: Aᵀv is the direction of the reaction, and (v̇ᵀA + 2 vᵀA v̇) vanishes along v."""
+    rng = np.random.default_rng(0)
+    root, forms, forces = rng.normal(size=(4, 4)), rng.normal(size=(2, 4, 4)), rng.normal(size=(2, 4))
+    mass, v = root @ root.T + np.eye(4), 1.3 * np.eye(4)[0]
+    forms[:, 0, 0] = 0  # the velocity stays allowed
+    units = np.array([1.0, 1e3])
+    rows = jm.Pfaffian("rows", lambda t, q, v, p: units * jnp.einsum("i,kij,j->k", q, forms, v))
+    load = lambda t, q, v, p: jnp.asarray(forces[0])
+    system = jm.System(4, mass=lambda t, q, p: jnp.asarray(mass), force=load, constraints=[rows])
+    sizes, method = jnp.asarray(units), jm.formulation.GaussProjection()
+    scale = jm.system.Scale(sizes, sizes, jnp.ones(4), sizes, jnp.array(2.0))
+    state = jm.State(jnp.zeros(()), jnp.zeros(4), jnp.asarray(v), scale)
+
+    @jax.jit
+    def solved(force):
+        terms = jm.evaluate(system, state)
+        restored = method.restore(terms, method.decide(terms, terms.nearby), terms.nearby)
+        factor = method.factorise(restored.terms, restored.in_use, 0.0)
+        other = restored.terms_for(method, factor, force, restored.terms.gamma, restored.condition.drift)
+        return [method.motion(x, factor)[0] for x in (restored.terms, other)], restored.condition.mask
+
+    found, mask = solved(jnp.asarray(forces[1]))
+    assert mask.all()
+    along, second = np.stack([a.T @ v for a in forms]), np.stack([(a + 2 * a.T) @ v for a in forms])
+    for vdot, force in zip(found, forces, strict=True):
+        free, each = np.linalg.solve(mass, force), np.linalg.solve(mass, along.T)
+        np.testing.assert_allclose(vdot, free - each @ np.linalg.solve(second @ each, second @ free), rtol=1e-9)
+
+
 def test_diagnosis_groups_rows_by_what_depends_on_what():
     rod = lambda i, f: lambda t, q, p: f * (q[i] ** 2 + q[i + 1] ** 2 - 1)
     system = jm.System(
