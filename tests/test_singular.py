@@ -34,7 +34,7 @@ from jaxmb.simulation.passage import TRIALS, Path, _SignBracket, _Trial
 from jaxmb.simulation.phase import PhaseInputs, Phases
 from jaxmb.simulation.regular import regular_states
 from jaxmb.simulation.simulate import _check_motion
-from jaxmb.simulation.solver import ConstrainedSolver
+from jaxmb.simulation.solver import ConstrainedSolver, _certify_end
 from jaxmb.simulation.stages import Stages, Tableau, all_stages
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.step_records import StepAttempt, StepStart, Switches
@@ -899,6 +899,22 @@ def test_a_step_that_has_failed_stays_where_it_began_and_has_no_states_between()
             times = jnp.asarray(t), jnp.asarray(t + units * eps * 8)
             assert bool(judgement.may_be_rejected(good, *times)) == possible
             assert not judgement.may_be_rejected(bad, *times)
+
+
+def test_a_decision_is_carried_on_where_it_is_certified_and_was_of_sound_rows(monkeypatch):
+    """Not where some are degenerate or do not fit, nor where a formulation makes a choice, which is looked at anew."""
+    field, in_use, _ = _passing()
+    asked = []
+    monkeypatch.setattr(solver_module, "certify_dense", lambda *given: asked.append(given[-1]) or jnp.array(True))
+    stages = object.__new__(Stages)
+    object.__setattr__(stages, "last", SimpleNamespace(factor=0.0, terms=0.0))
+    sound = Rows.independent(in_use, float)
+    certified = lambda field, **rows: bool(_certify_end(field, dataclasses.replace(sound, **rows), stages))
+    assert certified(field) and asked == [2 * NEAR]
+    assert not certified(dataclasses.replace(field, consistent=jnp.array(False)))
+    assert not certified(field, unfit=jnp.array(True))
+    assert not certified(field, degenerate=jnp.array([False, True]))
+    assert len(asked) == 4 and not certified(dataclasses.replace(field, choice=in_use)) and len(asked) == 4
 
 
 def test_of_a_failure_the_most_particular_reason_is_told():

@@ -20,7 +20,7 @@ from jaxmb.simulation import regular, regular_end, segments
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
-from jaxmb.simulation.stepper import _program_of
+from jaxmb.simulation.stepper import _program_of, problem_of
 from jaxmb.simulation.vector_field import VectorField
 
 DT, COUNT = 0.01, 20
@@ -381,6 +381,39 @@ def test_saved_states_of_regular_steps_are_good_where_they_are_closed_certain_an
         assert good.tolist() == [good for *_, good in cases]
         np.testing.assert_array_equal(y[:, 0], [size for _, size, _ in cases])
         np.testing.assert_array_equal(u[:, 0], [2 * size for _, size, _ in cases])
+
+
+def test_a_step_integrates_its_length_from_what_is_finite_and_nothing_else():
+    """In equal substeps, at one motion in its time or more; inputs are held."""
+    system, most = motor(1), []
+    start = jm.as_state(system, [0.6, -0.8])
+    step = jm.stepper(system, start, 0.25, substeps=2)
+
+    @jax.jit
+    @jax.vmap
+    def found(t, speed, push, rate):
+        scale = dataclasses.replace(start.scale, rate=rate)
+        state = dataclasses.replace(start, t=t, v=start.v + speed, scale=scale)
+        inputs, method = problem_of(step, state, jnp.stack([3.0, push]))
+        most.append(method.max_steps)
+        field, end = inputs.field, inputs.ts[0]
+        times = jnp.stack([inputs.t0, inputs.t1, end, method.dt0, field.scale.rate])
+        return times, field.consistent, inputs.y0.packed, field.inputs(inputs.t0, inputs.y0)
+
+    nan = np.nan
+    cases = [
+        (2.0, 7.0, 4.0, 0.0),
+        (2.0, 7.0, 4.0, 50.0),
+        (nan, 7.0, 4.0, 0.0),
+        (2.0, nan, 4.0, 0.0),
+        (2.0, 7.0, nan, 0.0),
+    ]
+    times, consistent, y0, u = found(*map(jnp.array, zip(*cases, strict=True)))
+    still = [0.0, 0.0, 0.0, 0.125, 4.0]
+    np.testing.assert_array_equal(times, [[2, 2.25, 2.25, 0.125, 4], [2, 2.25, 2.25, 0.125, 50], *[still] * 3])
+    assert consistent.tolist() == [True, True, False, False, False] and most == [3]
+    np.testing.assert_array_equal(y0, [[0.6, -0.8, 7, 7, 0]] * 2 + [[0] * 5] * 3)
+    np.testing.assert_array_equal(u, [[3, 4]] * 4 + [[0, 0]])
 
 
 def test_a_loop_traces_a_step_once():
