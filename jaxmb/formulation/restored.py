@@ -112,10 +112,9 @@ def _by_derivatives(
     def vdot(gamma: Array) -> Array:
         return formulation.motion(eqx.tree_at(lambda t: t.gamma, restored, gamma), factor)[0]
 
-    # v̇ is affine in the values of the replaced rows: one response for each, from zero.
-    start = jnp.where(replaced, 0, terms.gamma)
-    free = vdot(start)
-    responses = jax.vmap(lambda unit: vdot(start + unit) - free)(jnp.diag(length))
+    # v̇ is affine in the values of the rows: one response for each.
+    free = vdot(jnp.zeros_like(terms.gamma))
+    responses = jax.vmap(lambda unit: vdot(unit) - free)(jnp.diag(length))
     matrix = combined @ (decision.rate - nearby.gamma_by_velocity())
     both = replaced[:, None] & replaced
     # Rows and columns in units of their own, of which those of the responses are σ.
