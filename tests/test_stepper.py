@@ -595,3 +595,10 @@ def test_the_vector_field_at_a_state_by_plain_operations(monkeypatch):
     expected = pull - (pull @ state.q + state.v @ state.v) * state.q
     for found in (one, other):
         np.testing.assert_allclose([*found.q, *found.v, found.work], [*state.v, *expected, 0], atol=1e-12)
+    # Where an inertia knows a way to M⁻¹F of its own it is gone without rows only.
+    monkeypatch.setattr(type(system.inertia), "solve", lambda self, t, q, force, params: 7.0 * force)
+    loose = motor(0)
+    free = dataclasses.replace(field, system=loose, scale=jm.as_state(loose, state.q, state.v).scale)
+    for problem, vdot in ((field, expected), (free, 7 * 2 * pull)):
+        in_use = jnp.ones(problem.system.m, bool)
+        np.testing.assert_allclose(problem.evaluate_regular(state.t, y, in_use)[0].v, vdot, atol=1e-12)
