@@ -20,8 +20,9 @@ from jaxmb.simulation.adjoint import _Derivative
 from jaxmb.simulation.compiled_step import CompiledStepAdjoint
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.phase import Tape
-from jaxmb.simulation.reverse_step import Replay, ReverseStep
+from jaxmb.simulation.reverse_step import Replay, ReverseStep, StepBars
 from jaxmb.simulation.solver import ConstrainedSolver
+from jaxmb.simulation.stages import Tableau
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.step_records import Blended, Interpolant
 from jaxmb.simulation.vector_field import VectorField
@@ -474,6 +475,54 @@ def test_a_stage_that_is_interpolated_is_swept_back_over_its_samples():
 
     forward, back = both(active, y)
     np.testing.assert_allclose(back, forward, rtol=1e-9)
+
+
+@pytest.mark.parametrize("solver", [dfx.Bosh3(), dfx.Midpoint()], ids=["first same as last", "with an end added"])
+def test_a_step_is_swept_back_from_its_corrected_end_to_its_first_stage(solver):
+    """As reverse mode does it; a first slope that the step before has evaluated has a cotangent of its own."""
+    rng, tableau, t0, t1 = np.random.default_rng(0), Tableau.of(solver, float), 1.5, 2.25
+    (a, c), h, like = tableau.with_end, t1 - t0, lambda x: StateVector(x, 2, 2)
+    s, turn = len(a) - 1, jnp.asarray(rng.normal(size=(5, 5)))
+    draw = lambda *shape: jnp.asarray(rng.normal(size=(*shape, 5)))
+    y0, slope, number, bars = draw(), draw(), jnp.array(0.7), [draw(), draw(), draw(), draw(s)]
+    near, tau = np.arange(s) == 1, 0.1 * np.arange(1.0, s + 1)
+    rate = lambda number, t, y, near, tau: jnp.sin(number * t + turn @ y) * (1 + 0.5 * near + tau)
+    corrected = lambda number, t, y, near, tau: y + 0.1 * jnp.cos(number * t * y) * (near + tau)
+
+    def made(y0, slope, number, reused):
+        k = []
+        for i in range(s):
+            y = y0 + sum(a[i, j] * k[j] for j in range(i))
+            own = rate(number, t0 + c[i] * h, y, near[i], tau[i])
+            k.append(h * (jnp.where(reused, slope, own) if i == 0 else own))
+        k = jnp.stack(k)
+        raw = y0 + a[s] @ k
+        return corrected(number, t1, raw, 1, 0), raw, y0, k
+
+    def pull(active, replay, t, y, near, tau, flow_bar, ends, y1, end_bar):
+        back = lambda fn, bar: jax.vjp(lambda x, y: fn(x, t, y, near, tau), active, y.packed)[1](bar.packed)
+        number_bar, y_bar = jax.tree.map(
+            lambda one, other: jnp.where(ends, one, other), back(corrected, end_bar), back(rate, flow_bar)
+        )
+        return like(y_bar), number_bar
+
+    @jax.jit
+    def both(reused):
+        told, exact = jax.vjp(lambda *x: made(*x, reused), y0, slope, number)
+        end, raw, _, k = told
+        dense = Interpolant(*map(like, (k, y0, raw, end - raw)))
+        padded = [jnp.append(x, x[:1])[: len(tableau.a)] for x in (near, tau)]
+        replay = Replay(dense, jnp.ones(1, bool), None, *padded, jnp.array(True))
+        span = lambda k: (jnp.array(t0), jnp.array(t1))
+        sweep = SimpleNamespace(span=span, tableau=tableau, reuses=lambda k: reused, pull=pull)
+        names = ("end", "raw", "start", "slopes")
+        given = StepBars(**{name: like(bar) for name, bar in zip(names, bars, strict=True)})
+        found = ReverseStep._general_step(sweep, number, jnp.array(0), replay, given)
+        return [found[0].packed, found[1].packed, found[2]], exact(tuple(bars))
+
+    for reused in (False, True):
+        for found, expected in zip(*both(jnp.array(reused)), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("made", [falling, pytest.param(on_a_rod, marks=pytest.mark.slow)])
