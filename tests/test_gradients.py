@@ -18,6 +18,7 @@ from jaxmb.formulation import OFFSETS, WEIGHTS
 from jaxmb.simulation import reverse_step
 from jaxmb.simulation.adjoint import _Derivative
 from jaxmb.simulation.compiled_step import CompiledStepAdjoint
+from jaxmb.simulation.engine import adjoint_of
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.phase import Tape
 from jaxmb.simulation.reverse_step import Replay, ReverseStep, StepBars
@@ -583,6 +584,35 @@ def test_a_compiled_step_is_replayed_where_it_is_as_certain_and_finite_as_when_i
     assert not irregular
     wrong = {"near": True}, {"uncertified": True}, {"bad": jnp.zeros(5).at[2].set(jnp.inf)}, {"bad_slope": jnp.nan}
     assert all(found(**case)[2] for case in wrong)
+
+
+def test_a_step_is_made_again_by_compiled_code_as_by_plain_operations():
+    """And swept back as far from singular poses."""
+    active, y, reverse = swept_back()
+    rest, like, rng = reverse.rest, y.like, np.random.default_rng(0)
+    compiled = adjoint_of(reverse.method, active, rest, y)
+    bars = StepBars(*(like(jnp.asarray(rng.normal(size=shape))) for shape in (5, 5, 5, (4, 5))))
+
+    ours, first = eqx.tree_at(lambda r: r.compiled, reverse, compiled, is_leaf=lambda x: x is None), jnp.array(0)
+
+    @jax.jit
+    def both():
+        t0, t1 = reverse.span(first)
+        steps = [
+            compiled.replay(active, rest, reverse.in_use, t0, t1, y),
+            reverse.smooth_sweep.replay_smooth(active, t0, t1, y),
+        ]
+        (raw, slopes, _), none = steps[1], jnp.zeros(4)
+        end = reverse.field(active).correct(t1, raw, reverse.in_use)
+        dense = Interpolant(slopes, y, raw, end.plus(raw, -1.0))
+        replay = Replay(dense, reverse.in_use, None, none > 0, none, jnp.array(True))
+        swept = [sweep._regular_step(active, first, replay, bars) for sweep in (ours, reverse)]
+        return [(jax.tree.leaves(x), jax.tree.leaves(z)) for x, z in zip(steps, swept, strict=True)]
+
+    (step, swept), (same, expected) = both()
+    assert not step[-1] and not same[-1]
+    for one, other in zip(step + swept, same + expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
 
 
 def test_a_slope_is_not_taken_over_by_compiled_code_where_a_step_may_begin_anew():
