@@ -24,7 +24,7 @@ from systems import FORMULATIONS, contradictory
 
 import jaxmb as jm
 from jaxmb.foundations import enforce
-from jaxmb.kinematics import BESIDE, NEAR, Correction, Rows, choose_rows, correct
+from jaxmb.kinematics import BESIDE, CLOSE, NEAR, Correction, Rows, choose_rows, correct
 from jaxmb.simulation import compiled_run, judgement, passage
 from jaxmb.simulation import solver as solver_module
 from jaxmb.simulation.compiled_step import StepResult
@@ -538,6 +538,8 @@ def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
         (("turns", True), ("begin", -1.0), ("end", -1 + 16 * eps)): over,
         (("turns", True), ("begin", -1.0), ("end", -1 + 17 * eps)): shorter,
         (("jump", True), ("miss", 1e-9)): over,  # branches that come so close no step is short enough to tell apart
+        (("jump", True), ("miss", 0.4 * CLOSE**2)): over,
+        (("jump", True), ("miss", 0.6 * CLOSE**2)): shorter,
         (("jump", True), ("miss", 1e-9), ("unknown", True)): shorter,
         (("off", 1e-3), ("miss", 0.0)): shorter,
         (("off", 1e-3), ("end", 1 + 2e-15)): over,
@@ -551,6 +553,27 @@ def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
     each = [usual | dict(case) for case in cases]
     accept, error = found({name: jnp.asarray([case[name] for case in each]) for name in usual})
     assert list(zip(accept.tolist(), error.tolist(), strict=True)) == list(cases.values())
+
+
+def test_directions_of_rows_are_carried_from_step_to_step_as_long_as_the_same_ones_are_in_use(monkeypatch):
+    field, in_use, _ = _passing()
+    monkeypatch.setattr(judgement, "_start_directions", lambda *_: jnp.full((2, 2), 7.0))
+    told, no = [], jnp.array(False)
+    keep = lambda field, in_use, path, before, after: told.append((before[0, 0], after[0, 0])) or (no, jnp.ones(()), no)
+    monkeypatch.setattr(judgement, "distance_missed", keep)
+    y = StateVector.of(*jnp.zeros((2, 2)), jnp.zeros(()))
+    before = ConstrainedSolver(dfx.Bosh3()).init(None, 0.0, 1.0, y, (field, in_use))
+    end = Correction.none(y.q, y.v, in_use, jnp.full((2, 2), 5.0))
+    attempt = StepAttempt(y, y, None, None, None, y, end, no, end.basis, no, None)
+
+    @jax.jit
+    def found(used):
+        latest = dataclasses.replace(before, rows=Rows.independent(used, float), basis=jnp.full((2, 2), 3.0))
+        start = StepStart(field, jnp.zeros(()), jnp.ones(()), y, latest, no)
+        judgement.judge(start, Rows.independent(in_use, float), attempt)
+        return told.pop()
+
+    assert found(in_use) == (3, 5) and found(in_use.at[0].set(False)) == (7, 5)
 
 
 def test_a_quick_step_is_left_to_the_general_program_where_anything_is_not_certain():
