@@ -404,8 +404,9 @@ def test_a_compiled_step_is_made_again_and_by_the_general_program_where_it_is_ir
 
 def test_cotangents_of_a_step_are_those_of_its_ends_its_slopes_and_its_start(monkeypatch):
     """The corrected end and that before are apart by the shift; the slope that the next step takes is the last one over the step's length."""
-    active, _, reverse = with_compiled()
-    monkeypatch.setattr(reverse_step, "with_fallback", lambda when, fn, arguments, usual: usual)
+    (active, _, reverse), irregular = with_compiled(), []
+    usually = lambda when, fn, arguments, usual: irregular.append(bool(when)) or usual
+    monkeypatch.setattr(reverse_step, "with_fallback", usually)
     replay = reverse.replay(active, jnp.array(2))
     like, rng = replay.dense.y0.like, np.random.default_rng(0)
     draw = lambda *shape: jnp.asarray(rng.normal(size=(*shape, 5)))
@@ -419,6 +420,9 @@ def test_cotangents_of_a_step_are_those_of_its_ends_its_slopes_and_its_start(mon
     np.testing.assert_allclose(slope_bar.packed, slopes[-1] + slope / 1.5 + dense.slopes.packed[-1] + 4.0, rtol=1e-13)
     np.testing.assert_allclose(time_bar, -jnp.vdot(expected, dense.slopes.packed[0]) / 1.5, rtol=1e-13)
     assert jax.tree.structure(moved) == jax.tree.structure(active)
+    other = dataclasses.replace(replay, regular=jnp.array(False))
+    reverse.step(active, jnp.array(2), other, like(end), like(slope), bars)
+    assert irregular[-2:] == [False, True]
 
 
 def test_a_stage_and_an_end_are_swept_back_far_from_singular_poses_as_anywhere():
