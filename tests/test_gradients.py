@@ -485,28 +485,37 @@ def test_a_stage_that_is_interpolated_is_swept_back_over_its_samples():
 def test_a_run_is_swept_back_from_what_it_has_reached(monkeypatch):
     """Where it has ended before its time that does not move the end; without an accepted step all that is saved is the start."""
     active, y, reverse = swept_back()
-    field, given = eqx.combine(active, reverse.rest), []
+    field, given, told = eqx.combine(active, reverse.rest), [], None
 
     def sweep(reverse, moves, times, bars, reached):
         given.append((times.tolist(), bars.packed[:, 0].tolist(), int(reached)))
-        return y.like(jnp.full(5, 3.0)), jax.tree.map(lambda x: 0 * x + 7, moves), 0 * times + 5, jnp.array(11.0)
+        return y.like(jnp.full(5, 3.0)), jax.tree.map(lambda x: 0 * x + 7, moves), times + 5, jnp.array(11.0)
 
-    for name in ("adjoint_of", "compiled_run_adjoint"):
-        monkeypatch.setattr(adjoint, name, lambda *_: None)
+    compiled = lambda reverse, moves, times, bars, reached: told and (
+        (y, jax.tree.map(lambda x: 0 * x + 70, moves), 0 * times + 50, jnp.array(110.0)), jnp.array(told[0])
+    )  # fmt: skip
+    monkeypatch.setattr(adjoint, "adjoint_of", lambda *_: None)
+    monkeypatch.setattr(adjoint, "compiled_run_adjoint", compiled)
+    again = lambda when, fn, arguments, usual: fn(*arguments) if when else usual
+    monkeypatch.setattr(adjoint, "with_fallback", again)
     monkeypatch.setattr(adjoint, "_step_by_step", sweep)
     moving = eqx.tree_at(lambda f: f.system.params, jax.tree.map(lambda _: False, field), True)
     inputs = PhaseInputs(field, jnp.zeros(()), jnp.array(3.0), y, jnp.array([1.0, 2.0, 2.5]))
     bars = y.like(jnp.broadcast_to(jnp.array([[1.0], [2.0], [4.0]]), (3, 5)))
 
-    def back(reached, count):
+    def back(reached, count, steady=True):
         tape = dataclasses.replace(reverse.tape, count=jnp.array(count))
-        taped = tape, jnp.array(reached), reverse.in_use, jnp.array(True)
+        taped = tape, jnp.array(reached), reverse.in_use, jnp.array(steady)
         found = adjoint._backward(inputs, reverse.method, moving, taped, bars, y.like(jnp.full(5, 8.0)))
         return [float(jnp.max(x)) for x in (found[0].system.params, *found[1:])], len(found[-1])
 
-    assert back(3.0, 2) == ([7, 11, 5, 3, 5], 3) and given.pop() == ([1, 2, 2.5, 3], [1, 2, 4, 8], 3)
-    assert back(2.25, 2) == ([7, 11, 0, 3, 5], 3) and given.pop() == ([1, 2, 2.5, 2.25], [1, 2, 0, 8], 2)
+    assert back(3.0, 2) == ([7, 11, 8, 3, 7.5], 3) and given.pop() == ([1, 2, 2.5, 3], [1, 2, 4, 8], 3)
+    assert back(2.25, 2) == ([7, 11, 0, 3, 7.5], 3) and given.pop() == ([1, 2, 2.5, 2.25], [1, 2, 0, 8], 2)
     assert back(3.0, 0) == ([0, 0, 0, 15, 0], 3)
+    # By compiled code where no step was irregular and the rows were always the same.
+    for irregular, steady, number in ((False, True, 70), (True, True, 7), (False, False, 7)):
+        told = (irregular,)
+        assert back(3.0, 2, steady)[0][0] == number
 
 
 @pytest.mark.parametrize("solver", [dfx.Bosh3(), dfx.Midpoint()], ids=["first same as last", "with an end added"])
