@@ -313,6 +313,8 @@ def test_what_rows_do_not_size_has_the_size_of_how_far_it_gets():
         # The quickest from rest, √(v̇/ℓ), is faster than v/ℓ and than once in the run.
         rates = np.sqrt(2 / reach[2]) * np.array([1, *(unit * np.array(reach))])
         np.testing.assert_allclose([quickest, *by.v], rates, rtol=1e-14)
+        # Work has the size of the kinetic energy then.
+        np.testing.assert_allclose(by.work, 0.5 * np.array([1.0, 0.25, 9.0]) @ rates[1:] ** 2, rtol=1e-14)
 
 
 def test_what_moves_by_forces_that_cancel_has_a_size_above_their_rounding():
