@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -14,7 +15,7 @@ from systems import TELLING, fourbar, make, pendulum, slow_but, states, top
 import jaxmb as jm
 from jaxmb.foundations import Check, all_hold
 from jaxmb.kinematics import closing, consistency, correction
-from jaxmb.kinematics.closing import Guess, _missing, with_driven_turns
+from jaxmb.kinematics.closing import Assembly, Guess, _missing, with_driven_turns
 from jaxmb.kinematics.search import SAMPLES, SOLVED, _descend, _unwound, search_pose
 from jaxmb.kinematics.shortest_move import LinearEquations, shortest_move
 
@@ -502,3 +503,21 @@ def test_iterations_are_twenty_or_end_where_nothing_moves(monkeypatch):
     for concrete in (True, False):
         np.testing.assert_array_equal(of(jnp.array([30.0, 5.0]), concrete), [10.0, 0.0])
     np.testing.assert_array_equal(jax.jacrev(of)(jnp.array([30.0, 5.0]), False), np.eye(2))
+
+
+def test_a_pose_is_searched_for_where_iterations_from_the_guess_have_missed(monkeypatch):
+    """Of known numbers the program of the search is not made where they have not."""
+    module, no, searches = importlib.import_module("jaxmb.kinematics.assemble"), jnp.array(False), []
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1))
+    state = jm.as_state(system, [1.0])
+    reached = lambda q, missed: Assembly(dataclasses.replace(state, q=jnp.full(1, q)), (), missed, no, state.scale)
+    monkeypatch.setattr(module, "_after_search", lambda *_: searches.append(1) or reached(7.0, no))
+
+    def found(missed, concrete):
+        guess = Guess(state.t, state.q, state.v, concrete=concrete)
+        return module._with_search(system, guess, reached(3.0, missed)).state.q[0]
+
+    for missed, q in ((False, 3.0), (True, 7.0)):
+        searches.clear()
+        assert found(jnp.array(missed), concrete=True) == q and bool(searches) == missed
+        assert jax.jit(functools.partial(found, concrete=False))(missed) == q

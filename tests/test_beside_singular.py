@@ -585,7 +585,7 @@ def test_a_correction_is_made_again_while_rows_are_left_alone_and_until_it_has_b
     on, off, once = np.array([2e-13, 2e-13]), np.array([0.0, 4e-13]), np.eye(calls, dtype=bool)
     never = np.zeros((calls, 2), bool)
     tables = [[on] * calls, [off] * calls, [off, on, on, on, on], [off, off, on, on, on], [on, off, on, on, on]]
-    rests = [never, once[:, :2], once[:, [1, 1]], once[:, [3, 2]], once[:, [0, 1]] | once[:, [2, 0]]]
+    rests = [never, once[:, [0, 4]], once[:, :2], once[:, [1, 1]], once[:, [3, 2]], once[:, [0, 1]] | once[:, [2, 0]]]
     cases = [*itertools.product((True, False), tables, rests)]
     found = made(*(jnp.asarray(np.array(x)) for x in zip(*cases, strict=True)))
     for (near, off, rest), count, in_use in zip(cases, *map(np.asarray, found), strict=True):

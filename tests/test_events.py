@@ -424,6 +424,8 @@ def test_a_motion_is_ended_by_no_guard_before_two_instants_and_saves_times_withi
     inputs, event = given
     above = [float(event.cond_fn(t, y, (field,))) for t in 5 + instant * jnp.array([-1.0, 1.9, 2.0, 2.1, 3.1])]
     assert above == [0, 0, 0, 7, 7] and event.cond_fn.plan.system is None
+    finder = event.root_finder
+    assert event.direction is True and (finder.rtol, float(finder.atol)) == (1e-15, 1e-6 * instant)
     assert (float(inputs.t0), float(inputs.t1), inputs.ts.tolist()) == (5, 8, [5, 5, 6, 8, 8])
 
 
@@ -543,6 +545,48 @@ def test_a_stretch_ends_where_its_guard_is_located_and_saves_what_it_reaches(mon
     ]  # twice the time within which all is one instant
     told, _, good = found(results.breakdown)
     assert told[1:4] == (1.0, False, True) and not good
+
+
+def test_a_transition_is_made_where_one_is_due_and_has_room_and_what_fails_is_told():
+    """With what an impact takes as work, and by the rows of the mode after it, which move all by a half here."""
+    free, held = (dataclasses.replace(NO_MODE, active=jnp.array([x])) for x in (False, True))
+    sizes, codes = jm.system.Scale(*map(jnp.ones, (0, 0, 1, 0, ()))), jm.RESULTS
+    fields = lambda mode, consistent, *_: SimpleNamespace(
+        inputs=lambda t, y: None,
+        independent=lambda t, y: mode.active,
+        correct=lambda t, y, in_use: y.like(y.packed + 0.5 * (in_use & consistent)),
+    )
+    y = StateVector.of(jnp.array([1.0]), jnp.array([2.0]), jnp.array(3.0), jnp.array([4.0]))
+
+    @jax.jit
+    def found(due, count, done, before, told, mismatch):
+        jump = SimpleNamespace(
+            mode=held, q=jnp.array([5.0]), v=jnp.array([6.0]), loss=jnp.array(0.25), result=told, mismatch=mismatch,
+            impulses=jnp.array([8.0]), doubtful=jnp.array(True),
+        )  # fmt: skip
+        plan = SimpleNamespace(jump=lambda *_: jump)
+        run = SimpleNamespace(plan=plan, field=fields, scale=sizes, loop=True, max_events=3)
+        begun = Segment(jnp.array(7.0), y, free, due[None], before, count, done, y, free)
+        return Run._transition(run, begun)
+
+    def of(due=True, count=2, done=False, before=codes.successful, told=codes.successful, mismatch=1e-9):
+        return found(jnp.array(due), jnp.array(count), jnp.array(done), before, told, jnp.array(mismatch))
+
+    for case, acts, result in (
+        ({}, True, codes.successful),
+        ({"due": False, "count": 3, "told": codes.projection_failed, "mismatch": 1.0}, False, codes.successful),
+        ({"done": True, "before": codes.ill_conditioned_state}, False, codes.ill_conditioned_state),
+        ({"count": 3, "mismatch": 1.0}, False, codes.events_exhausted),
+        ({"told": codes.projection_failed}, True, codes.projection_failed),
+        ({"told": codes.projection_failed, "mismatch": 1e-7}, True, codes.position_mismatch),
+    ):
+        segment, (acted, t, due, before, after, impulses, loss, doubtful) = of(**case)
+        assert acted == acts == due[0] == segment.mode.active[0] == after.mode.active[0] and segment.result == result
+        assert segment.count == case.get("count", 2) + acts and (t, loss, impulses[0], doubtful) == (7, 0.25, 8, True)
+        expected = [5.5, 6.5, 3.25, 4.5] if acts else [1, 2, 3, 4]
+        assert segment.y.packed.tolist() == expected and not before.mode.active[0]
+        assert [before.q[0], before.v[0], before.control[0]] == [1, 2, 4]
+        assert [after.q[0], after.v[0], after.control[0]] == [*expected[:2], 4]
 
 
 # A kind of event that the library does not know

@@ -15,13 +15,15 @@ from systems import driven_cart, fourbar, pendulum, sleigh, top
 
 import jaxmb as jm
 from jaxmb.formulation import OFFSETS, WEIGHTS
-from jaxmb.simulation import reverse_step
+from jaxmb.simulation import adjoint, reverse_step
 from jaxmb.simulation.adjoint import _Derivative
 from jaxmb.simulation.compiled_step import CompiledStepAdjoint
+from jaxmb.simulation.engine import adjoint_of
 from jaxmb.simulation.method import Method
-from jaxmb.simulation.phase import Tape
-from jaxmb.simulation.reverse_step import Replay, ReverseStep
+from jaxmb.simulation.phase import PhaseInputs, Tape
+from jaxmb.simulation.reverse_step import Replay, ReverseStep, StepBars
 from jaxmb.simulation.solver import ConstrainedSolver
+from jaxmb.simulation.stages import Tableau
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.step_records import Blended, Interpolant
 from jaxmb.simulation.vector_field import VectorField
@@ -402,8 +404,9 @@ def test_a_compiled_step_is_made_again_and_by_the_general_program_where_it_is_ir
 
 def test_cotangents_of_a_step_are_those_of_its_ends_its_slopes_and_its_start(monkeypatch):
     """The corrected end and that before are apart by the shift; the slope that the next step takes is the last one over the step's length."""
-    active, _, reverse = with_compiled()
-    monkeypatch.setattr(reverse_step, "with_fallback", lambda when, fn, arguments, usual: usual)
+    (active, _, reverse), irregular = with_compiled(), []
+    usually = lambda when, fn, arguments, usual: irregular.append(bool(when)) or usual
+    monkeypatch.setattr(reverse_step, "with_fallback", usually)
     replay = reverse.replay(active, jnp.array(2))
     like, rng = replay.dense.y0.like, np.random.default_rng(0)
     draw = lambda *shape: jnp.asarray(rng.normal(size=(*shape, 5)))
@@ -417,6 +420,9 @@ def test_cotangents_of_a_step_are_those_of_its_ends_its_slopes_and_its_start(mon
     np.testing.assert_allclose(slope_bar.packed, slopes[-1] + slope / 1.5 + dense.slopes.packed[-1] + 4.0, rtol=1e-13)
     np.testing.assert_allclose(time_bar, -jnp.vdot(expected, dense.slopes.packed[0]) / 1.5, rtol=1e-13)
     assert jax.tree.structure(moved) == jax.tree.structure(active)
+    other = dataclasses.replace(replay, regular=jnp.array(False))
+    reverse.step(active, jnp.array(2), other, like(end), like(slope), bars)
+    assert irregular[-2:] == [False, True]
 
 
 def test_a_stage_and_an_end_are_swept_back_far_from_singular_poses_as_anywhere():
@@ -474,6 +480,90 @@ def test_a_stage_that_is_interpolated_is_swept_back_over_its_samples():
 
     forward, back = both(active, y)
     np.testing.assert_allclose(back, forward, rtol=1e-9)
+
+
+def test_a_run_is_swept_back_from_what_it_has_reached(monkeypatch):
+    """Where it has ended before its time that does not move the end; without an accepted step all that is saved is the start."""
+    active, y, reverse = swept_back()
+    field, given, told = eqx.combine(active, reverse.rest), [], None
+
+    def sweep(reverse, moves, times, bars, reached):
+        given.append((times.tolist(), bars.packed[:, 0].tolist(), int(reached)))
+        return y.like(jnp.full(5, 3.0)), jax.tree.map(lambda x: 0 * x + 7, moves), times + 5, jnp.array(11.0)
+
+    compiled = lambda reverse, moves, times, bars, reached: told and (
+        (y, jax.tree.map(lambda x: 0 * x + 70, moves), 0 * times + 50, jnp.array(110.0)), jnp.array(told[0])
+    )  # fmt: skip
+    monkeypatch.setattr(adjoint, "adjoint_of", lambda *_: None)
+    monkeypatch.setattr(adjoint, "compiled_run_adjoint", compiled)
+    again = lambda when, fn, arguments, usual: fn(*arguments) if when else usual
+    monkeypatch.setattr(adjoint, "with_fallback", again)
+    monkeypatch.setattr(adjoint, "_step_by_step", sweep)
+    moving = eqx.tree_at(lambda f: f.system.params, jax.tree.map(lambda _: False, field), True)
+    inputs = PhaseInputs(field, jnp.zeros(()), jnp.array(3.0), y, jnp.array([1.0, 2.0, 2.5]))
+    bars = y.like(jnp.broadcast_to(jnp.array([[1.0], [2.0], [4.0]]), (3, 5)))
+
+    def back(reached, count, steady=True):
+        tape = dataclasses.replace(reverse.tape, count=jnp.array(count))
+        taped = tape, jnp.array(reached), reverse.in_use, jnp.array(steady)
+        found = adjoint._backward(inputs, reverse.method, moving, taped, bars, y.like(jnp.full(5, 8.0)))
+        return [float(jnp.max(x)) for x in (found[0].system.params, *found[1:])], len(found[-1])
+
+    assert back(3.0, 2) == ([7, 11, 8, 3, 7.5], 3) and given.pop() == ([1, 2, 2.5, 3], [1, 2, 4, 8], 3)
+    assert back(2.25, 2) == ([7, 11, 0, 3, 7.5], 3) and given.pop() == ([1, 2, 2.5, 2.25], [1, 2, 0, 8], 2)
+    assert back(3.0, 0) == ([0, 0, 0, 15, 0], 3)
+    # By compiled code where no step was irregular and the rows were always the same.
+    for irregular, steady, number in ((False, True, 70), (True, True, 7), (False, False, 7)):
+        told = (irregular,)
+        assert back(3.0, 2, steady)[0][0] == number
+
+
+@pytest.mark.parametrize("solver", [dfx.Bosh3(), dfx.Midpoint()], ids=["first same as last", "with an end added"])
+def test_a_step_is_swept_back_from_its_corrected_end_to_its_first_stage(solver):
+    """As reverse mode does it; a first slope that the step before has evaluated has a cotangent of its own."""
+    rng, tableau, t0, t1 = np.random.default_rng(0), Tableau.of(solver, float), 1.5, 2.25
+    (a, c), h, like = tableau.with_end, t1 - t0, lambda x: StateVector(x, 2, 2)
+    s, turn = len(a) - 1, jnp.asarray(rng.normal(size=(5, 5)))
+    draw = lambda *shape: jnp.asarray(rng.normal(size=(*shape, 5)))
+    y0, slope, number, bars = draw(), draw(), jnp.array(0.7), [draw(), draw(), draw(), draw(s)]
+    near, tau = np.arange(s) == 1, 0.1 * np.arange(1.0, s + 1)
+    rate = lambda number, t, y, near, tau: jnp.sin(number * t + turn @ y) * (1 + 0.5 * near + tau)
+    corrected = lambda number, t, y, near, tau: y + 0.1 * jnp.cos(number * t * y) * (near + tau)
+
+    def made(y0, slope, number, reused):
+        k = []
+        for i in range(s):
+            y = y0 + sum(a[i, j] * k[j] for j in range(i))
+            own = rate(number, t0 + c[i] * h, y, near[i], tau[i])
+            k.append(h * (jnp.where(reused, slope, own) if i == 0 else own))
+        k = jnp.stack(k)
+        raw = y0 + a[s] @ k
+        return corrected(number, t1, raw, 1, 0), raw, y0, k
+
+    def pull(active, replay, t, y, near, tau, flow_bar, ends, y1, end_bar):
+        back = lambda fn, bar: jax.vjp(lambda x, y: fn(x, t, y, near, tau), active, y.packed)[1](bar.packed)
+        number_bar, y_bar = jax.tree.map(
+            lambda one, other: jnp.where(ends, one, other), back(corrected, end_bar), back(rate, flow_bar)
+        )
+        return like(y_bar), number_bar
+
+    @jax.jit
+    def both(reused):
+        told, exact = jax.vjp(lambda *x: made(*x, reused), y0, slope, number)
+        end, raw, _, k = told
+        dense = Interpolant(*map(like, (k, y0, raw, end - raw)))
+        padded = [jnp.append(x, x[:1])[: len(tableau.a)] for x in (near, tau)]
+        replay = Replay(dense, jnp.ones(1, bool), None, *padded, jnp.array(True))
+        span = lambda k: (jnp.array(t0), jnp.array(t1))
+        sweep = SimpleNamespace(span=span, tableau=tableau, reuses=lambda k: reused, pull=pull)
+        names = ("end", "raw", "start", "slopes")
+        given = StepBars(**{name: like(bar) for name, bar in zip(names, bars, strict=True)})
+        found = ReverseStep._general_step(sweep, number, jnp.array(0), replay, given)
+        return [found[0].packed, found[1].packed, found[2]], exact(tuple(bars))
+
+    for reused in (False, True):
+        for found, expected in zip(*both(jnp.array(reused)), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("made", [falling, pytest.param(on_a_rod, marks=pytest.mark.slow)])
@@ -534,6 +624,35 @@ def test_a_compiled_step_is_replayed_where_it_is_as_certain_and_finite_as_when_i
     assert not irregular
     wrong = {"near": True}, {"uncertified": True}, {"bad": jnp.zeros(5).at[2].set(jnp.inf)}, {"bad_slope": jnp.nan}
     assert all(found(**case)[2] for case in wrong)
+
+
+def test_a_step_is_made_again_by_compiled_code_as_by_plain_operations():
+    """And swept back as far from singular poses."""
+    active, y, reverse = swept_back()
+    rest, like, rng = reverse.rest, y.like, np.random.default_rng(0)
+    compiled = adjoint_of(reverse.method, active, rest, y)
+    bars = StepBars(*(like(jnp.asarray(rng.normal(size=shape))) for shape in (5, 5, 5, (4, 5))))
+
+    ours, first = eqx.tree_at(lambda r: r.compiled, reverse, compiled, is_leaf=lambda x: x is None), jnp.array(0)
+
+    @jax.jit
+    def both():
+        t0, t1 = reverse.span(first)
+        steps = [
+            compiled.replay(active, rest, reverse.in_use, t0, t1, y),
+            reverse.smooth_sweep.replay_smooth(active, t0, t1, y),
+        ]
+        (raw, slopes, _), none = steps[1], jnp.zeros(4)
+        end = reverse.field(active).correct(t1, raw, reverse.in_use)
+        dense = Interpolant(slopes, y, raw, end.plus(raw, -1.0))
+        replay = Replay(dense, reverse.in_use, None, none > 0, none, jnp.array(True))
+        swept = [sweep._regular_step(active, first, replay, bars) for sweep in (ours, reverse)]
+        return [(jax.tree.leaves(x), jax.tree.leaves(z)) for x, z in zip(steps, swept, strict=True)]
+
+    (step, swept), (same, expected) = both()
+    assert not step[-1] and not same[-1]
+    for one, other in zip(step + swept, same + expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
 
 
 def test_a_slope_is_not_taken_over_by_compiled_code_where_a_step_may_begin_anew():

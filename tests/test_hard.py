@@ -21,6 +21,7 @@ from hard import (
 from hard.__main__ import ROWS
 from hard.built import Units, measured, mechanism_of, poses_of
 from hard.covered import Covered
+from hard.forks import forks
 from hard.page import page
 from hard.random_mechanisms import TIMES, attempt, drawn, figures, same_in_other_units
 from hard.row import Figure
@@ -192,3 +193,13 @@ def test_declarations_are_no_places_of_faults():
 def test_faults_that_are_left_out_by_name_can_be_drawn():
     """A name that no change has any more is out of date."""
     assert {mutant.name for mutant in mutants.every()} >= mutants.UNSEEN.keys()
+
+
+@pytest.mark.slow
+def test_forks_run_the_tests_of_a_folder_as_they_are_by_then(tmp_path):
+    file, said = tmp_path / "test_one.py", []
+    with forks(tmp_path, mutants.surroundings(mutants.ROOT, tmp_path)) as passes:
+        for number in (1, 2, 1):
+            file.write_text(f"def test_one():\n    assert {number} == 1\n")
+            said.append(passes([file.name]))
+    assert [passed for passed, _ in said] == [True, False, True] and "assert 2 == 1" in said[1][1]

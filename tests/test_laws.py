@@ -110,6 +110,9 @@ def test_damping_bounds_the_inverse(shape, least):
     # Nothing is changed where the smallest is not below σ₀.
     whole = left * np.linspace(1, 0.2, len(right)) @ right
     np.testing.assert_allclose(damped(jnp.asarray(whole)), np.linalg.pinv(whole), atol=1e-13)
+    # A matrix of zeros without a size has a derivative.
+    slope = jax.grad(lambda matrix: jnp.sum(damped(matrix, scale=0.0)))(jnp.zeros(shape))
+    assert jnp.isfinite(slope).all()
 
 
 @pytest.mark.parametrize(("k", "n"), [(4, 6), (6, 4)])

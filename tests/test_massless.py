@@ -267,7 +267,8 @@ def test_the_inertia_beside_a_velocity_is_the_largest_one_that_its_rows_move_wit
         takes_part, rng.uniform(0.5, 1.0, (4, 5)), 1e-5 * (np.arange(4) < 3)[:, None] * (np.arange(5) < 4)
     )
     inertia = np.array([2.0, 0.0, 1e-9, 3.0, 7.0])
-    for orders, unit in ((0.0, 1.0), (0.0, 1e8), (6.0, 1.0)):
+    for orders, unit, least in ((0.0, 1.0, 0.05), (0.0, 1e8, 0.05), (6.0, 1.0, 1.0)):
+        entries[0, 1] = least
         rows, units = (10.0 ** rng.uniform(-orders, orders, k) for k in (4, 5))
         squared = (rows[:, None] * entries / units) ** 2
         own = unit * inertia / units**2

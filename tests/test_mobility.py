@@ -13,6 +13,7 @@ from mechanisms import three_cranks
 
 import jaxmb as jm
 from jaxmb.formulation import contradiction_tol
+from jaxmb.foundations import Check
 from jaxmb.kinematics import Rows, diagnosis
 from jaxmb.kinematics.diagnosis import _Analysis, _connected, _dependent, _ranges, _shared, spectral_gap
 
@@ -154,6 +155,37 @@ def test_numbers_in_turn_are_ranges_and_singular_values_that_count_end_in_a_gap(
     assert _ranges((0, 1, 2, 3, 7, 9, 10)) == "0–3, 7, 9–10" and _ranges(()) == ""
     values = np.array([3.0, 2.0, 1e-9])
     assert [spectral_gap(values, rank) for rank in range(4)] == [(0.0, 3.0), (3.0, 2.0), (2.0, 1e-9), (1e-9, 0.0)]
+
+
+def test_poses_around_are_a_twentieth_away_along_what_is_free_and_count_where_they_are_reached(monkeypatch):
+    """Relative to how far each coordinate reaches; a pose is singular around where none of them has more independent rows."""
+    row = jm.Holonomic("row", lambda t, q, p: 3.0 * q[0] - 3.0)
+    system = jm.System(3, mass=lambda t, q, p: jnp.eye(3), constraints=[row])
+    reach, jacobian, one = np.array([0.5, 2.0, 4.0]), np.array([[3.0, 0.0, 0.0]]), jnp.ones(1)
+    sizes = jm.system.Scale(one, one, jnp.asarray(reach), one, one[0])
+    state = jm.State(jnp.zeros(()), jnp.array([1.0, 2.0, 3.0]), jnp.zeros(3), sizes)
+    guesses = []
+
+    def found(*told):
+        """Rank of each pose around, None where it is not reached."""
+        ranks = [*told, *[None] * (8 - len(told))]
+        analysed = [rank for rank in ranks if rank is not None]
+
+        def solved(system, guess):
+            guesses.append((guess.q - state.q) / reach)
+            gap = 0.0 if ranks[(len(guesses) - 1) % 8] is not None else 1.0
+            return SimpleNamespace(checks=(Check(jnp.array(gap), 0.5, "off"),), state=state)
+
+        monkeypatch.setattr(diagnosis, "solve_guess", solved)
+        rows = lambda *_: SimpleNamespace(rows=SimpleNamespace(rank=jnp.array(analysed.pop(0))))
+        monkeypatch.setattr(diagnosis, "_analysis", rows)
+        return diagnosis._singular_around(system, state, jm.formulation.GaussProjection(), jacobian, 1)
+
+    assert [found(), found(1), found(0, 1, 1), found(1, 2, 1), found(None, 2)] == [False, True, True, False, False]
+    steps = np.array(guesses)
+    np.testing.assert_allclose(np.abs(steps).max(axis=1), 0.05, rtol=1e-12)
+    np.testing.assert_allclose(steps[:, 0], 0, atol=1e-15)
+    assert len(steps) == 5 * 8 and np.linalg.matrix_rank(steps[:8]) == 2
 
 
 def test_a_diagnosis_counts_the_rows_that_act_and_tells_what_they_are_worth(monkeypatch):

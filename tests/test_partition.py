@@ -400,6 +400,14 @@ def test_another_branch_is_refused_in_all_units(length):
     )
     with pytest.raises(ValueError, match="must give coordinate 'y' of the state"):
         jm.kinematics.restrict(system, lower, state(1))
+    good, sized = state(-1), dataclasses.replace
+    moved = lambda part: sized(good, v=good.v.at[1].add(part * good.scale.reach[1] * good.scale.rate))
+    jm.kinematics.restrict(system, lower, moved(1.4e-8))
+    with pytest.raises(ValueError, match="must give the rate of coordinate 'y' of the state"):
+        jm.kinematics.restrict(system, lower, moved(1.6e-8))
+    # What has no size is compared with one.
+    unsized = sized(good.scale, reach=jnp.zeros(2), rate=jnp.zeros(()))
+    jm.kinematics.restrict(system, lower, sized(good, scale=unsized))
 
 
 def test_changes_of_a_choice_are_recorded_in_their_order():

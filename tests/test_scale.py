@@ -313,6 +313,8 @@ def test_what_rows_do_not_size_has_the_size_of_how_far_it_gets():
         # The quickest from rest, √(v̇/ℓ), is faster than v/ℓ and than once in the run.
         rates = np.sqrt(2 / reach[2]) * np.array([1, *(unit * np.array(reach))])
         np.testing.assert_allclose([quickest, *by.v], rates, rtol=1e-14)
+        # Work has the size of the kinetic energy then.
+        np.testing.assert_allclose(by.work, 0.5 * np.array([1.0, 0.25, 9.0]) @ rates[1:] ** 2, rtol=1e-14)
 
 
 def test_what_moves_by_forces_that_cancel_has_a_size_above_their_rounding():
@@ -325,6 +327,20 @@ def test_what_moves_by_forces_that_cancel_has_a_size_above_their_rounding():
     root = np.abs(np.linalg.inv(np.linalg.cholesky(mass)))
     least = np.finfo(float).eps ** 0.25 * (root.T @ root @ force)[1]
     np.testing.assert_allclose(sizes, 4.5 * np.array([1.0, least, 1e-9]), rtol=1e-9)
+
+
+def test_a_force_tells_no_time_of_what_moves_by_rounding():
+    """Up to ε^(3/4) of the fastest in the metric of M: that on the second of two particles changes by the way of the first, within 1 s."""
+    force = lambda t, q, v, p: 1e-11 * jnp.stack([0.0, 1.0 - q[0]])
+    system = jm.System(2, mass=lambda t, q, p: jnp.diag(jnp.array([4.0, 1.0])), force=force)
+
+    @jax.jit
+    def sizes(second):
+        state = jm.as_state(system, jnp.zeros(2), jnp.stack([1.0, second]))
+        return sizes_of_run(system, state, jnp.array(2.0), Values.of(system, state))[1].q
+
+    for second, size in ((0.0, 2e-11), (3e-12, 2.6e-11), (1e-11, 1.5e-11)):
+        np.testing.assert_allclose(sizes(jnp.asarray(second)), [2.0, size], rtol=1e-12)
 
 
 @pytest.mark.slow
@@ -349,9 +365,11 @@ def test_what_has_no_inertia_moves_if_it_has_a_speed():
     def sizes(v):
         state = jm.as_state(system, jnp.zeros(2), v)
         state = dataclasses.replace(state, scale=dataclasses.replace(state.scale, reach=jnp.zeros(2)))
-        return sizes_of_run(system, state, jnp.array(2.0), Values.of(system, state))[1].q
+        scale, sizes = sizes_of_run(system, state, jnp.array(2.0), Values.of(system, state))
+        return jnp.stack([sizes.q, sizes.v / scale.rate])
 
-    np.testing.assert_allclose([sizes(jnp.array(v)) for v in ([0.5, 1.5], [0.0, 0.0])], [[1.0, 3.0], [1.0, 1.0]])
+    for v, size in (([0.5, 1.5], [1.0, 3.0]), ([0.0, 0.0], [1.0, 1.0])):
+        np.testing.assert_allclose(sizes(jnp.array(v)), [size, size])
 
 
 def test_tolerances_suit_the_precision():
@@ -366,9 +384,9 @@ def test_the_rate_of_a_run_is_at_least_one_motion_in_its_time():
     @jax.jit
     @jax.vmap
     def rate(v, time, reach):
-        state = jm.as_state(free, jnp.zeros(1), v[None])
+        state = jm.as_state(free, jnp.zeros(1), v[None], t=3.0)
         state = dataclasses.replace(state, scale=dataclasses.replace(state.scale, reach=reach[None]))
-        return sizes_of_run(free, state, time, Values.of(free, state))[0].rate
+        return sizes_of_run(free, state, 3.0 + time, Values.of(free, state))[0].rate
 
     cases = {(0.0, 4.0, 0.0): 0.25, (0.0, 0.0, 0.0): 1.0, (0.2, 0.0, 0.0): 0.2, (0.2, 4.0, 0.0): 0.25}
     cases |= {(0.0, 0.5, 0.0): 2.0, (0.2, 0.0, 0.5): 0.4, (0.2, 4.0, 0.5): 0.4, (0.2, 4.0, 2.0): 0.25}

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import pathlib
+from types import SimpleNamespace
 
 import diffrax as dfx
 import equinox as eqx
@@ -19,9 +20,11 @@ from jaxmb.simulation.clipping import Interrupted, Landing, Limited, ends_of_ste
 from jaxmb.simulation.feedback import FeedbackLoop, breaks_of
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.simulate import _most_steps, _step_sizes
+from jaxmb.simulation.solution import _interpolate
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.step_size import RelativeTolerances
+from jaxmb.simulation.vector_field import VectorField
 
 DATA = pathlib.Path(__file__).parent / "data"
 TIGHT = dfx.PIDController(rtol=1e-11, atol=1e-12)
@@ -512,6 +515,18 @@ def test_steps_end_where_anything_is_not_smooth_and_are_counted_for_that():
         landed = steps(rough, loop, own)[0]
         assert isinstance(landed, Landing) and landed.clock is loop.clock and isinstance(landed.controller, Interrupted)
         assert type(steps(rough, loop, constant)[0]).__name__ == "ConstantLanding"
+
+
+def test_a_state_between_steps_has_what_a_controller_remembers(monkeypatch):
+    monkeypatch.setattr(VectorField, "correct", lambda self, t, y, in_use: y)
+    monkeypatch.setattr(VectorField, "independent", lambda self, t, y: None)
+    system, zero = jm.System(1, mass=lambda t, q, p: jnp.eye(1)), jnp.zeros(())
+    state = jm.as_state(system, [0.0])
+    y = StateVector.of(jnp.array([2.0]), jnp.array([3.0]), zero, jnp.array([5.0, 7.0]))
+    for loop, memory in ((None, None), (FeedbackLoop(Breaks(), None, (), 1), [5.0, 7.0])):
+        parts = jm.formulation.GaussProjection(), jm.Projection(), loop, state.scale, jnp.array(True), None
+        at = _interpolate(VectorField(system, *parts), SimpleNamespace(evaluate=lambda t: y), zero + 4)
+        assert (at.t, at.q[0], at.v[0]) == (4, 2, 3) and (at.control is memory or at.control.tolist() == memory)
 
 
 def test_a_run_of_no_duration_takes_an_instant_and_refused_times_are_not_used(monkeypatch):

@@ -24,7 +24,7 @@ from systems import FORMULATIONS, contradictory
 
 import jaxmb as jm
 from jaxmb.foundations import enforce
-from jaxmb.kinematics import BESIDE, NEAR, Correction, Rows, choose_rows, correct
+from jaxmb.kinematics import BESIDE, CLOSE, NEAR, Correction, Rows, choose_rows, correct
 from jaxmb.simulation import compiled_run, judgement, passage
 from jaxmb.simulation import solver as solver_module
 from jaxmb.simulation.compiled_step import StepResult
@@ -34,7 +34,7 @@ from jaxmb.simulation.passage import TRIALS, Path, _SignBracket, _Trial
 from jaxmb.simulation.phase import PhaseInputs, Phases
 from jaxmb.simulation.regular import regular_states
 from jaxmb.simulation.simulate import _check_motion
-from jaxmb.simulation.solver import ConstrainedSolver
+from jaxmb.simulation.solver import ConstrainedSolver, _certify_end
 from jaxmb.simulation.stages import Stages, Tableau, all_stages
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.step_records import StepAttempt, StepStart, Switches
@@ -316,6 +316,19 @@ def test_what_may_move_is_looked_for_at_one_time():
     assert found.in_use.tolist() == [True, True, False] and not (found.degenerate | found.indeterminate).any()
 
 
+def test_rows_contradict_each_other_where_one_follows_from_others_at_a_sound_state():
+    """x = t² and x = 2 t²: half of 2 and 4 m/s² is left in each. y = t contradicts neither."""
+    rows = jm.Holonomic("rows", lambda t, q, p: jnp.stack([q[0] - t**2, q[0] - 2 * t**2, q[1] - t]))
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[rows])
+    state = jm.as_state(system, jnp.zeros(2), jnp.array([0.0, 1.0]), length=1.0)
+    found = jax.jit(lambda sound: choose_rows(system, jm.formulation.GaussProjection(), state, sound))
+    rows = found(True)
+    assert rows.contradictory and rows.rank == 2
+    assert (rows.contradiction > 0.1).tolist() == [False, True, False] and rows.in_use.tolist() == [True, False, True]
+    rows = found(False)
+    assert not rows.contradiction.any() and not rows.contradictory
+
+
 class RK4(dfx.AbstractERK):
     """The classical method of order four."""
 
@@ -456,6 +469,17 @@ def test_beside_a_step_all_rows_but_one_are_satisfied():
     np.testing.assert_array_equal([found.x, *found.shift], [0.25, 0.1, 0.2])
 
 
+def test_a_pose_that_cannot_be_closed_is_left_after_eight_corrections():
+    """φ₁ = x², of which each correction halves x, and φ₂ = x + y."""
+    rows = lambda t, q, p: jnp.stack([q[0] ** 2, q[0] + q[1]])
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("rows", rows)])
+    (field, in_use, _), ends = _passing(), jnp.array([[1.0, 0.5], [0.0, 0.0]])
+    field, zero = dataclasses.replace(field, system=system), jnp.zeros(())
+    path = Path(zero, zero + 1, ends, ends, jnp.zeros((2, 2)))
+    look = jax.jit(lambda: passage._trial_at(field, in_use, jnp.array(1), path, jnp.eye(2)[0], zero, jnp.zeros(2)))
+    np.testing.assert_allclose(look().miss * field.scale.span[1], 2.0**-7 + 0.5, rtol=1e-12)
+
+
 def test_a_pose_is_looked_for_where_a_row_in_use_has_turned_by_more_than_a_right_angle(monkeypatch):
     look = lambda field, in_use, row, path, direction: (row >= 0, direction @ jnp.array([3.0, 5.0]), row == 1)
     monkeypatch.setattr(passage, "_at_sign_change", look)
@@ -514,6 +538,8 @@ def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
         (("turns", True), ("begin", -1.0), ("end", -1 + 16 * eps)): over,
         (("turns", True), ("begin", -1.0), ("end", -1 + 17 * eps)): shorter,
         (("jump", True), ("miss", 1e-9)): over,  # branches that come so close no step is short enough to tell apart
+        (("jump", True), ("miss", 0.4 * CLOSE**2)): over,
+        (("jump", True), ("miss", 0.6 * CLOSE**2)): shorter,
         (("jump", True), ("miss", 1e-9), ("unknown", True)): shorter,
         (("off", 1e-3), ("miss", 0.0)): shorter,
         (("off", 1e-3), ("end", 1 + 2e-15)): over,
@@ -527,6 +553,27 @@ def test_an_attempt_is_accepted_or_tried_shorter_or_ends_the_run(monkeypatch):
     each = [usual | dict(case) for case in cases]
     accept, error = found({name: jnp.asarray([case[name] for case in each]) for name in usual})
     assert list(zip(accept.tolist(), error.tolist(), strict=True)) == list(cases.values())
+
+
+def test_directions_of_rows_are_carried_from_step_to_step_as_long_as_the_same_ones_are_in_use(monkeypatch):
+    field, in_use, _ = _passing()
+    monkeypatch.setattr(judgement, "_start_directions", lambda *_: jnp.full((2, 2), 7.0))
+    told, no = [], jnp.array(False)
+    keep = lambda field, in_use, path, before, after: told.append((before[0, 0], after[0, 0])) or (no, jnp.ones(()), no)
+    monkeypatch.setattr(judgement, "distance_missed", keep)
+    y = StateVector.of(*jnp.zeros((2, 2)), jnp.zeros(()))
+    before = ConstrainedSolver(dfx.Bosh3()).init(None, 0.0, 1.0, y, (field, in_use))
+    end = Correction.none(y.q, y.v, in_use, jnp.full((2, 2), 5.0))
+    attempt = StepAttempt(y, y, None, None, None, y, end, no, end.basis, no, None)
+
+    @jax.jit
+    def found(used):
+        latest = dataclasses.replace(before, rows=Rows.independent(used, float), basis=jnp.full((2, 2), 3.0))
+        start = StepStart(field, jnp.zeros(()), jnp.ones(()), y, latest, no)
+        judgement.judge(start, Rows.independent(in_use, float), attempt)
+        return told.pop()
+
+    assert found(in_use) == (3, 5) and found(in_use.at[0].set(False)) == (7, 5)
 
 
 def test_a_quick_step_is_left_to_the_general_program_where_anything_is_not_certain():
@@ -875,6 +922,22 @@ def test_a_step_that_has_failed_stays_where_it_began_and_has_no_states_between()
             times = jnp.asarray(t), jnp.asarray(t + units * eps * 8)
             assert bool(judgement.may_be_rejected(good, *times)) == possible
             assert not judgement.may_be_rejected(bad, *times)
+
+
+def test_a_decision_is_carried_on_where_it_is_certified_and_was_of_sound_rows(monkeypatch):
+    """Not where some are degenerate or do not fit, nor where a formulation makes a choice, which is looked at anew."""
+    field, in_use, _ = _passing()
+    asked = []
+    monkeypatch.setattr(solver_module, "certify_dense", lambda *given: asked.append(given[-1]) or jnp.array(True))
+    stages = object.__new__(Stages)
+    object.__setattr__(stages, "last", SimpleNamespace(factor=0.0, terms=0.0))
+    sound = Rows.independent(in_use, float)
+    certified = lambda field, **rows: bool(_certify_end(field, dataclasses.replace(sound, **rows), stages))
+    assert certified(field) and asked == [2 * NEAR]
+    assert not certified(dataclasses.replace(field, consistent=jnp.array(False)))
+    assert not certified(field, unfit=jnp.array(True))
+    assert not certified(field, degenerate=jnp.array([False, True]))
+    assert len(asked) == 4 and not certified(dataclasses.replace(field, choice=in_use)) and len(asked) == 4
 
 
 def test_of_a_failure_the_most_particular_reason_is_told():
@@ -1457,6 +1520,36 @@ def test_rows_that_are_degenerate_together_lead_where_the_factors_of_their_branc
     # ZᵀĊ has the size that it has in the metric: y' along each z.
     lengths = speed * np.array([0.5, 40.0]) * np.sqrt(np.diag(np.linalg.inv(mass))[2:4]) / sizes[1:3]
     np.testing.assert_allclose(restored.terms.scale[1:3], lengths, rtol=1e-9)
+
+
+def test_rows_on_velocities_that_vanish_together_act_along_their_derivatives_and_keep_to_second_order():
+    """qᵀA v = 0 at q = 0, in two A: Aᵀv is the direction of the reaction, and (v̇ᵀA + 2 vᵀA v̇) vanishes along v."""
+    rng = np.random.default_rng(0)
+    root, forms, forces = rng.normal(size=(4, 4)), rng.normal(size=(2, 4, 4)), rng.normal(size=(2, 4))
+    mass, v = root @ root.T + np.eye(4), 1.3 * np.eye(4)[0]
+    forms[:, 0, 0] = 0  # the velocity stays allowed
+    units = np.array([1.0, 1e3])
+    rows = jm.Pfaffian("rows", lambda t, q, v, p: units * jnp.einsum("i,kij,j->k", q, forms, v))
+    load = lambda t, q, v, p: jnp.asarray(forces[0])
+    system = jm.System(4, mass=lambda t, q, p: jnp.asarray(mass), force=load, constraints=[rows])
+    sizes, method = jnp.asarray(units), jm.formulation.GaussProjection()
+    scale = jm.system.Scale(sizes, sizes, jnp.ones(4), sizes, jnp.array(2.0))
+    state = jm.State(jnp.zeros(()), jnp.zeros(4), jnp.asarray(v), scale)
+
+    @jax.jit
+    def solved(force):
+        terms = jm.evaluate(system, state)
+        restored = method.restore(terms, method.decide(terms, terms.nearby), terms.nearby)
+        factor = method.factorise(restored.terms, restored.in_use, 0.0)
+        other = restored.terms_for(method, factor, force, restored.terms.gamma, restored.condition.drift)
+        return [method.motion(x, factor)[0] for x in (restored.terms, other)], restored.condition.mask
+
+    found, mask = solved(jnp.asarray(forces[1]))
+    assert mask.all()
+    along, second = np.stack([a.T @ v for a in forms]), np.stack([(a + 2 * a.T) @ v for a in forms])
+    for vdot, force in zip(found, forces, strict=True):
+        free, each = np.linalg.solve(mass, force), np.linalg.solve(mass, along.T)
+        np.testing.assert_allclose(vdot, free - each @ np.linalg.solve(second @ each, second @ free), rtol=1e-9)
 
 
 def test_diagnosis_groups_rows_by_what_depends_on_what():

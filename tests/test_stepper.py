@@ -20,7 +20,7 @@ from jaxmb.simulation import regular, regular_end, segments
 from jaxmb.simulation.method import Method
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
-from jaxmb.simulation.stepper import _program_of
+from jaxmb.simulation.stepper import _program_of, problem_of
 from jaxmb.simulation.vector_field import VectorField
 
 DT, COUNT = 0.01, 20
@@ -280,15 +280,20 @@ def test_a_failed_step_whose_end_nobody_uses_spoils_no_gradient():
     assert np.isnan(jax.grad(lambda c: ends(c).sum())(0.1))
 
 
+def midpoint_rule(system, state):
+    """How it is integrated, and what."""
+    parts = jm.formulation.GaussProjection(), jm.Projection(), None, state.scale, jnp.array(True), None
+    steps = dict(controller=dfx.ConstantStepSize(), dt0=None, adjoint=None, max_steps=16, engine=None)
+    method = Method(ConstrainedSolver(dfx.Midpoint()), progress_meter=dfx.NoProgressMeter(), **steps)
+    return method, VectorField(system, *parts)
+
+
 def test_a_run_is_tried_by_regular_steps_where_it_may_have_no_others(monkeypatch):
     """With all rows that act, or those that are expected to be independent; where these are, the rank rule is not asked."""
     monkeypatch.setattr(regular, "rows_at_start", lambda field, t, y: jnp.zeros(2, bool))
     system = motor(2)
     state = jm.assemble(system, [-0.8, -0.6])
-    parts = jm.formulation.GaussProjection(), jm.Projection(), None, state.scale, jnp.array(True), None
-    field, y = VectorField(system, *parts), StateVector.of(state.q, state.v, jnp.zeros(()))
-    steps = dict(controller=dfx.ConstantStepSize(), dt0=None, adjoint=None, max_steps=16, engine=None)
-    method = Method(ConstrainedSolver(dfx.Midpoint()), progress_meter=dfx.NoProgressMeter(), **steps)
+    (method, field), y = midpoint_rule(system, state), StateVector.of(state.q, state.v, jnp.zeros(()))
 
     def rows(expected=None, **changes):
         other = dataclasses.replace(method, **changes)
@@ -303,6 +308,112 @@ def test_a_run_is_tried_by_regular_steps_where_it_may_have_no_others(monkeypatch
         {"engine": jm.XLA()},
     ):
         assert rows(**changes) is None
+
+
+class Scripted(eqx.Module):
+    """A problem with a layout, and its compiled step, of which a regular run asks what its numbers say."""
+
+    system: SimpleNamespace | None = eqx.field(static=True, default=None)
+    smooth: bool = eqx.field(static=True, default=False)
+
+    def at(self, t, y, in_use):
+        return None, t, t == 2
+
+    def relative_residuals(self, correction):
+        return correction
+
+    def closed(self, off):
+        return off < 4
+
+    def with_correction(self, t, y, correction):
+        return y.like(jnp.where(t == 3, jnp.inf, y.packed + correction))
+
+    def after_sample(self, t, y, in_use):
+        return y.like(y.packed + 10 * in_use[0])
+
+    def inputs(self, t, y, in_use):
+        return 2 * y.v
+
+
+def test_rows_of_a_sparse_run_are_those_that_act_where_they_are_certified(monkeypatch):
+    """Without a compiled step one by a layout, if it takes no samples."""
+    monkeypatch.setattr(regular, "compiled_step_of", lambda *_: None)
+    monkeypatch.setattr(regular, "rows_at_start", lambda field, t, y: jnp.zeros(2, bool))
+    monkeypatch.setattr(regular, "sparse_at", lambda field, t, y, in_use: (t, t > 1))
+    system = motor(2)
+    method, field = midpoint_rule(system, jm.as_state(system, [-0.8, -0.6]))
+
+    def rows(t, layout="sparse", samples=False):
+        monkeypatch.setattr(regular, "with_layout", lambda *_: Scripted(SimpleNamespace(layout=layout)))
+        monkeypatch.setattr(VectorField, "takes_samples", samples)
+        y = StateVector.of(jnp.zeros(2), jnp.zeros(2), jnp.zeros(()))
+        found = regular.regular_if_possible(method, field, jnp.array(t), y)
+        return None if found.regular_only is None else found.regular_only.in_use.tolist()
+
+    assert (rows(1.0), rows(2.0)) == ([True, True], [False, False])
+    assert rows(1.0, None) is rows(1.0, samples=True) is None
+
+
+def test_saved_states_of_regular_steps_are_good_where_they_are_closed_certain_and_finite_or_not_reached(monkeypatch):
+    system, (step, in_use) = motor(1), (Scripted(), jnp.array([True]))
+    method, field = midpoint_rule(system, jm.as_state(system, [-0.8, -0.6]))
+    monkeypatch.setattr(regular, "with_layout", lambda *_: step)
+    monkeypatch.setattr(regular, "sparse_at", lambda field, *at: step.at(*at)[1:])
+    cases = [
+        ((1.0, 0.0, True), 11.0, True),
+        ((2.0, 0.0, True), 12.0, False),
+        ((3.0, 0.0, True), np.inf, False),
+        ((5.0, 0.0, True), 15.0, False),
+        ((2.0, np.inf, True), np.nan, True),
+        ((1.0, 0.0, False), np.nan, True),
+    ]
+    for compiled in (step, None):
+        monkeypatch.setattr(regular, "compiled_step_of", lambda *_, compiled=compiled: compiled)
+
+        @jax.jit
+        @jax.vmap
+        def found(t, off, consistent):
+            own, start = dataclasses.replace(field, consistent=consistent), StateVector(jnp.zeros(5), 2, 2)
+            ys, u, good = regular.regular_states(method, own, in_use, t[None], start.like(jnp.full((1, 5), off)), start)
+            return ys.packed[0], u[0], good
+
+        y, u, good = found(*map(jnp.array, zip(*[case for case, *_ in cases], strict=True)))
+        assert good.tolist() == [good for *_, good in cases]
+        np.testing.assert_array_equal(y[:, 0], [size for _, size, _ in cases])
+        np.testing.assert_array_equal(u[:, 0], [2 * size for _, size, _ in cases])
+
+
+def test_a_step_integrates_its_length_from_what_is_finite_and_nothing_else():
+    """In equal substeps, at one motion in its time or more; inputs are held."""
+    system, most = motor(1), []
+    start = jm.as_state(system, [0.6, -0.8])
+    step = jm.stepper(system, start, 0.25, substeps=2)
+
+    @jax.jit
+    @jax.vmap
+    def found(t, speed, push, rate):
+        scale = dataclasses.replace(start.scale, rate=rate)
+        state = dataclasses.replace(start, t=t, v=start.v + speed, scale=scale)
+        inputs, method = problem_of(step, state, jnp.stack([3.0, push]))
+        most.append(method.max_steps)
+        field, end = inputs.field, inputs.ts[0]
+        times = jnp.stack([inputs.t0, inputs.t1, end, method.dt0, field.scale.rate])
+        return times, field.consistent, inputs.y0.packed, field.inputs(inputs.t0, inputs.y0)
+
+    nan = np.nan
+    cases = [
+        (2.0, 7.0, 4.0, 0.0),
+        (2.0, 7.0, 4.0, 50.0),
+        (nan, 7.0, 4.0, 0.0),
+        (2.0, nan, 4.0, 0.0),
+        (2.0, 7.0, nan, 0.0),
+    ]
+    times, consistent, y0, u = found(*map(jnp.array, zip(*cases, strict=True)))
+    still = [0.0, 0.0, 0.0, 0.125, 4.0]
+    np.testing.assert_array_equal(times, [[2, 2.25, 2.25, 0.125, 4], [2, 2.25, 2.25, 0.125, 50], *[still] * 3])
+    assert consistent.tolist() == [True, True, False, False, False] and most == [3]
+    np.testing.assert_array_equal(y0, [[0.6, -0.8, 7, 7, 0]] * 2 + [[0] * 5] * 3)
+    np.testing.assert_array_equal(u, [[3, 4]] * 4 + [[0, 0]])
 
 
 def test_a_loop_traces_a_step_once():
@@ -451,6 +562,27 @@ def test_a_regular_step_says_that_it_is_one():
     assert regular and not made(step, start, jnp.full(2, jnp.nan))[1]
 
 
+def test_a_step_is_a_regular_one_if_its_start_is_sound_and_its_motion_tells_nothing_else(monkeypatch):
+    module, system = importlib.import_module("jaxmb.simulation.regular_step"), motor(1)
+    start = jm.as_state(system, [0.6, -0.8])
+    step = jm.stepper(system, start, DT)
+    monkeypatch.setattr(module, "regular_if_possible", lambda method, field, *_: field)
+
+    @jax.jit
+    @jax.vmap
+    def regular(irregular, failed, size, u):
+        result = dfx.RESULTS.where(failed, dfx.RESULTS.max_steps_reached, dfx.RESULTS.successful)
+        told = lambda inputs, method: SimpleNamespace(
+            irregular=irregular, result=result, y=inputs.y0.like(inputs.y0.packed + size)
+        )
+        monkeypatch.setattr(module, "integrate", told)
+        return regular_end(step, start, jnp.stack([0.0, u]))[1]
+
+    cases = [(False, False, 1.0, 1.0), (True, False, 1.0, 1.0), (False, True, 1.0, 1.0), (True, False, 1.0, np.nan)]
+    cases += [(False, False, np.inf, 1.0), (False, False, 1.0, np.nan)]
+    assert regular(*map(jnp.array, zip(*cases, strict=True))).tolist() == [True, *[False] * 5]
+
+
 def test_the_vector_field_at_a_state_by_plain_operations(monkeypatch):
     monkeypatch.setattr(segments, "compiled_step_of", lambda *_: None)
     system = motor(1)
@@ -463,3 +595,10 @@ def test_the_vector_field_at_a_state_by_plain_operations(monkeypatch):
     expected = pull - (pull @ state.q + state.v @ state.v) * state.q
     for found in (one, other):
         np.testing.assert_allclose([*found.q, *found.v, found.work], [*state.v, *expected, 0], atol=1e-12)
+    # Where an inertia knows a way to M⁻¹F of its own it is gone without rows only.
+    monkeypatch.setattr(type(system.inertia), "solve", lambda self, t, q, force, params: 7.0 * force)
+    loose = motor(0)
+    free = dataclasses.replace(field, system=loose, scale=jm.as_state(loose, state.q, state.v).scale)
+    for problem, vdot in ((field, expected), (free, 7 * 2 * pull)):
+        in_use = jnp.ones(problem.system.m, bool)
+        np.testing.assert_allclose(problem.evaluate_regular(state.t, y, in_use)[0].v, vdot, atol=1e-12)

@@ -173,12 +173,14 @@ def test_branches_that_nearly_meet_are_followed_each_by_itself():
 
 
 def test_directions_at_which_quadratic_forms_vanish():
-    """(x + y)(x − y), x y, and in space x² + y² = 2 z² with x = ± y; none, and a continuum."""
+    """(x + y)(x − y), x y, and in space x² + y² = 2 z² with x = ± y, and x² = y² = z² = w²; none, and a continuum."""
     found = lambda *forms: np.abs(_common_zeros(np.array(forms, float)))
     cone, planes = np.diag([1.0, 1.0, -2.0]), np.diag([1.0, -1.0, 0.0])
     np.testing.assert_allclose(found(np.diag([3.0, -3.0])), np.full((2, 2), np.sqrt(0.5)), atol=1e-9)
     np.testing.assert_allclose(np.sort(found([[0, 1], [1, 0]]), axis=0), [[0, 0], [1, 1]], atol=1e-9)
     np.testing.assert_allclose(found(cone, planes), np.full((4, 3), np.sqrt(1 / 3)), atol=1e-9)
+    all_alike = found(*(np.diag([*row, -1.0]) for row in np.eye(3)))
+    np.testing.assert_allclose(all_alike, np.full((8, 4), 0.5), atol=1e-9)
     assert len(found(np.eye(2))) == len(found(np.zeros((2, 2)))) == len(found(cone)) == 0
 
 
@@ -317,6 +319,23 @@ def test_a_step_turns_by_no_more_than_twenty_degrees():
             [*end.q, turned], [*np.array([1, length]) / np.hypot(1, length), np.arctan(length)], rtol=1e-12
         )
         assert bool(good) == fine
+
+
+def test_a_step_along_a_line_does_not_turn_whatever_the_metric():
+    """The cosine of its angle is one but for rounding, which may lead beyond."""
+    system = jm.System(1, mass=lambda t, q, p: p[None, None], params=1.0)
+    (watch, _), numbers = coordinate_of(system, "q0"), (jnp.array([-np.inf, np.inf]), jnp.ones(()))
+    state = jm.as_state(system, [0.0])
+
+    @jax.jit
+    @jax.vmap
+    def turned(mass):
+        own = system.with_params(mass), jm.formulation.GaussProjection(), state.t, state.scale
+        path = TracedMechanism(*own, (watch,), (False,), *numbers)
+        return path.advance(path.point(state.q, jnp.ones(1), jnp.zeros(1)), jnp.asarray(0.3))[1:]
+
+    good, angles = turned(jnp.asarray(np.random.default_rng(0).uniform(0.1, 10.0, 1000)))
+    assert good.all() and (angles < 1e-7).all()
 
 
 def place(value=0.5, rate=1.0, closing=1.0, image=(0.0, 0.0), image_rate=(2.0, 0.0)):
@@ -489,11 +508,17 @@ def test_a_curve_is_walked_along_by_steps_that_fit_its_turns_up_to_where_somethi
 
 
 @functools.cache
-def line_walk(which, at):
+def line_walk(which, at, room=80):
     """A walk from 0.1 on which one of all that may happen does."""
     what = jnp.full(5, np.inf) if which is None else jnp.full(5, np.inf).at[which].set(at)
     path = Line(*[None] * 4, (None,) * 2, (False,) * 2, jnp.array([0.0, 9.0]), jnp.asarray(0.1), what)
-    return path, jax.jit(lambda: _follow(path, place(0.1), 80))()
+    return path, jax.jit(lambda: _follow(path, place(0.1), room))()
+
+
+def test_a_walk_has_room_for_so_many_points():
+    walk = line_walk(None, None, 4)[1]
+    assert (int(walk.count), int(walk.status)) == (3, 0)
+    np.testing.assert_allclose(walk.points.values[:, 0], [0.1, 0.2, 0.25, 0.35], rtol=1e-12)
 
 
 def test_a_curve_is_joined_of_a_walk_back_and_one_ahead():
@@ -514,13 +539,15 @@ def test_a_curve_is_joined_of_a_walk_back_and_one_ahead():
     assert float(event.state.q[0]) == event.values["in"] and event.branches is None
     closed = _join_walks(state, path, ("in", "out"), [whole])
     assert closed.closed and closed.start == 0 and len(closed.gap) == int(whole.count) + 1 and not closed.events
+    end = int(whole.count)
     turns = eqx.tree_at(
         lambda w: (w.points.rates, w.happened),
         whole,
-        (whole.points.rates.at[0, 1].set(1e-13), whole.happened.at[int(whole.count), 1].set(True)),
+        (whole.points.rates.at[0, 1].set(1e-13), whole.happened.at[end - 2 : end + 1, 1].set(True)),
     )
     found = _join_walks(state, path, ("in", "out"), [turns]).events
-    assert [(event.kind, event.name, event.index) for event in found] == [("limit position", "out", 0)]
+    again = [("limit position", "out", index) for index in (0, end - 2)]
+    assert [(event.kind, event.name, event.index) for event in found] == again
     never = eqx.tree_at(lambda w: w.points.rates, whole, whole.points.rates.at[:, 1].set(1e-13))
     assert not _join_walks(state, path, ("in", "out"), [never]).events
 

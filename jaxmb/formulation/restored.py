@@ -22,7 +22,7 @@ class SecondOrderCondition(eqx.Module):
     """The condition of the rows degenerate at a pose, which is of second order: Zᵀ(K v̇ − k) = 0.
 
     Attributes:
-        mask: mask (m,) of the degenerate rows; the others are zero in what follows.
+        mask: mask (m,) of the degenerate rows; only these count in what follows.
         matrix: ZᵀK (m, nv).
         drift: Zᵀk (m,).
         square: the change (m, m) of ZᵀK v̇ by values of the degenerate rows in units of their sizes; the identity in the other rows.
@@ -112,16 +112,15 @@ def _by_derivatives(
     def vdot(gamma: Array) -> Array:
         return formulation.motion(eqx.tree_at(lambda t: t.gamma, restored, gamma), factor)[0]
 
-    # v̇ is affine in the values of the replaced rows: one response for each, from zero.
-    start = jnp.where(replaced, 0, terms.gamma)
-    free = vdot(start)
-    responses = jax.vmap(lambda unit: vdot(start + unit) - free)(jnp.diag(length))
+    # v̇ is affine in the values of the rows: one response for each.
+    free = vdot(jnp.zeros_like(terms.gamma))
+    responses = jax.vmap(lambda unit: vdot(unit) - free)(jnp.diag(length))
     matrix = combined @ (decision.rate - nearby.gamma_by_velocity())
     both = replaced[:, None] & replaced
     # Rows and columns in units of their own, of which those of the responses are σ.
     square = jnp.where(both, matrix @ responses.T, jnp.eye(in_use.shape[0], dtype=matrix.dtype))
-    drift = jnp.where(replaced, combined @ nearby.right_hand_side(), 0)
-    condition = SecondOrderCondition(replaced, jnp.where(replaced[:, None], matrix, 0), drift, square)
+    drift = combined @ nearby.right_hand_side()
+    condition = SecondOrderCondition(replaced, matrix, drift, square)
     # Multipliers grow like 1/distance in all rows of a degenerate combination, and so in redundant rows that depend on these.
     involved = jnp.abs(decision.combined) > formulation.rank_tol
     undefined = jnp.any(replaced[:, None] & involved, axis=0)

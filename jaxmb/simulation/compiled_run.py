@@ -354,7 +354,8 @@ def _parts(step: StepProgram, kind: _RunKind) -> tuple[Program, Program, Program
     def guard(t: Array, y: Array, in_use: Array, *numbers: Array) -> list[Array]:
         field, settings = kind.problem.filled(numbers)
         value = settings.guard.value(specialised(field.dense), t, kind.flow(y), in_use)
-        return [value > 0, (value > 0) & (value < LEAVING)]
+        above = value > 0
+        return [above, above & (value < LEAVING)]
 
     def between(t: Array, t0: Array, t1: Array, y0: Array, y1: Array, k: Array, shift: Array) -> list[Array]:
         return [Interpolant(*map(kind.flow, (k, y0, y1, shift))).at(solver.interpolation_cls, t0, t1, t).packed]

@@ -128,7 +128,7 @@ def _modes(solution: "Solution", batch: tuple[str, ...], time: str) -> Variables
 def _controller(solution: "Solution", batch: tuple[str, ...], time: str) -> Variables:
     """What a controller remembers, as one vector, and its own state where that is an array."""
     variables, each = {}, (*batch, time)
-    if solution.control is not None and solution.control.shape[-1]:
+    if solution.control is not None and solution.control.size:
         variables["control"] = ((*each, "memory"), solution.control)
     z = solution.z
     if isinstance(z, np.ndarray) and z.size:

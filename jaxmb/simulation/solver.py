@@ -92,15 +92,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             masks = jnp.zeros((RECORDED, *choice.shape), bool)
             switches = Switches(jnp.array(0), jnp.full(RECORDED, jnp.nan, t0.dtype), masks, masks)
         none, zero, no = jnp.zeros(m, bool), jnp.zeros(m, t0.dtype), jnp.array(False)
-        rows = Rows(
-            in_use=none,
-            degenerate=none,
-            indeterminate=none,
-            rank=jnp.array(0),
-            choice=choice,
-            unfit=no,
-            contradiction=zero,
-        )
+        rows = dataclasses.replace(Rows.independent(none, t0.dtype), choice=choice)
         # No row has a direction yet.
         carried = field.system.layout is None or field.step is not None
         basis = jnp.zeros(basis_shape(field.system) if carried else (m, 0), t0.dtype)

@@ -1,6 +1,7 @@
 """mutants: small faults put into the engine, one at a time, which the default tests must notice.
 
-`python -m hard.mutants 40 1` prints the changes that are drawn by seed 1, without a test.
+`python -m hard.mutants 40 1` prints the changes that are drawn by seed 1, without a test, and
+`python -m hard.mutants jaxmb/linalg/rank.py regular_metric tests/test_massless.py` tries all those of a function with some tests.
 """
 
 import ast
@@ -10,7 +11,6 @@ import hashlib
 import os
 import pathlib
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,12 +19,12 @@ import tomllib
 import numpy as np
 
 from hard.covered import covered
+from hard.forks import forks
 from hard.row import Figure, cpu_time
 
 MUTANTS = 300
 KILLED, BRANCHES = 0.9, 0.95
 BUDGETS = 0.05, 0.15  # of the time of all tests: those that run its lines, then files of such tests
-PATIENCE = 600.0  # in s, until a mutant hangs, and is noticed
 ROOT = pathlib.Path(__file__).parents[2]
 # What changes are that were read and that no test could notice, by their names.
 LISTS = tomllib.loads(pathlib.Path(__file__).with_name("unseen.toml").read_text())
@@ -166,24 +166,6 @@ def surroundings(folder, cache):
     return os.environ | {"PYTHONPATH": paths, "JAXMB_TEST_CACHE": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def passes(folder, environment, tests):
-    """Whether tests pass in a folder; they fail too where they take too long."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests]
-    # A group of its own, which ends as a whole: tests start processes too.
-    process = subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        said, _ = process.communicate(timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return False, "takes too long"
-    failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR", "E  "))]
-    return process.returncode == 0, failed[-1] if failed else said[-200:]
-
-
 def figures(share, seed):
     """The row's figures: which branches the default tests take, and how many of the changes some test notices."""
     result, count = [], max(10, round(MUTANTS * share))
@@ -198,15 +180,12 @@ def figures(share, seed):
         result.append(Figure("mutants", what, goal, f"{taken / branches:.1%}", branches, taken >= BRANCHES * branches))
         tried = [mutant for mutant in drawn(count, seed) if mutant.name not in UNSEEN]
         left_out = [UNSEEN[mutant.name] for mutant in drawn(count, seed) if mutant.name in UNSEEN]
-        noticed, budgets = 0, [part * sum(found.seconds.values()) for part in BUDGETS]
-        for mutant in tried:
-            passed, words = True, ""
-            for choice, budget in zip((found.telling, found.files), budgets, strict=True):
-                tests = choice(mutant.path, mutant.lines, budget)
-                if passed and tests:
-                    passed, words = changed(folder, mutant, lambda tests=tests: passes(folder, environment, tests))
-            noticed += not passed
-            print(f"mutants {mutant.name}: {'NOT NOTICED' if passed else words}", flush=True)
+        budgets = [part * sum(found.seconds.values()) for part in BUDGETS]
+        choices = lambda mutant: [
+            choice(mutant.path, mutant.lines, budget)
+            for choice, budget in zip((found.telling, found.files), budgets, strict=True)
+        ]
+        noticed = number_noticed(folder, environment, tried, choices)
         what = (
             f"small faults in the engine that the default tests notice; left out by name are {left_out.count('equivalent')} that nobody could see "
             f"and {left_out.count('speed')} of speed alone"
@@ -216,15 +195,38 @@ def figures(share, seed):
     return result
 
 
-def changed(folder, mutant, run):
-    """What a function finds while a file of the folder is changed."""
-    source = (folder / mutant.path).read_text()
-    try:
-        (folder / mutant.path).write_text(mutant.applied(source))
-        return run()
-    finally:
-        (folder / mutant.path).write_text(source)
+def number_noticed(folder, environment, tried, choices):
+    """How many changes some test notices, of those in any of a change's choices, one after the other."""
+    noticed = 0
+    with forks(folder, environment) as passes:
+        for mutant in tried:
+            source = (folder / mutant.path).read_text()
+            passed, words = True, ""
+            (folder / mutant.path).write_text(mutant.applied(source))
+            for tests in choices(mutant):
+                if passed and tests:
+                    passed, words = passes(tests)
+            (folder / mutant.path).write_text(source)
+            noticed += not passed
+            print(f"mutants {mutant.name}: {'NOT NOTICED' if passed else words}", flush=True)
+    return noticed
+
+
+def of_function(path, name, tests):
+    """Tries the changes of a function, or of a class, with some tests."""
+    nodes = ast.walk(ast.parse((ROOT / path).read_text()))
+    lines = {n for node in nodes if getattr(node, "name", "") == name for n in range(node.lineno, node.end_lineno + 1)}
+    tried = [m for m in mutants(pathlib.Path(path)) if m.lines[0] in lines and m.name not in UNSEEN]
+    with tempfile.TemporaryDirectory() as base:
+        folder = pathlib.Path(base) / "tree"
+        copied(folder)
+        environment = surroundings(folder, pathlib.Path(base) / "cache")
+        print(f"{number_noticed(folder, environment, tried, lambda _: [tests])} of {len(tried)}")
 
 
 if __name__ == "__main__":
-    print("\n".join(mutant.name for mutant in drawn(int(sys.argv[1]), int(sys.argv[2]))))
+    first, second, *tests = sys.argv[1:]
+    if tests:
+        of_function(first, second, tests)
+    else:
+        print("\n".join(mutant.name for mutant in drawn(int(first), int(second))))
