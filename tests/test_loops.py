@@ -75,6 +75,30 @@ def walk(dtype):
     return Written(text, (shrink, mix), (x, table, shaped(dtype=jnp.int32), whole), results, 3)
 
 
+def test_a_program_is_compiled_once_whoever_calls_it():
+    x = shaped(20)
+    program = Program.of(lambda x: [jnp.sin(x) * jnp.sum(x)], x)
+    alone = {unit.name for unit in program.module((True,), 1).units}
+    # Of an operand, of what is computed between two calls, and of what another call has left in memory.
+    for text in (lambda call, x: call(x), lambda call, x: call(2 * x + 1), lambda call, x: call(call(x)[0])):
+        loop = Written(text, (program,), (x,), (x,), 1)
+        assert {unit.name for unit in loop.module((True,), 1).units} == alone
+        assert_as_jax_has_it(loop, 0, jnp.linspace(0.0, 1.0, 60).reshape(3, 20))
+
+
+def test_what_is_between_the_calls_of_a_large_program_is_compiled_as_quickly(monkeypatch):
+    monkeypatch.setattr("jaxmb.lanes.module.LARGE", 30)
+    x, few = shaped(20), shaped(2)
+    large = Program.of(lambda x: [jnp.sin(x) * jnp.sum(x)], x)
+    small = Program.of(lambda x: [x * x], few)
+    text = lambda large, small, x: [large(x)[0].at[:2].set(small(x[:2])[0])]
+    both = Written(text, (large, small), (x,), (x,), 1)
+    assert both.module((True,), 1).handler.quick
+    assert not Written(lambda small, x: small(x), (small,), (few,), (few,), 1).module((True,), 1).handler.quick
+    # Lanes side by side are many runs: compiled well.
+    assert not both.module((True,), 8).handler.quick
+
+
 @pytest.mark.parametrize("lanes", [1, 5, 37])
 @pytest.mark.slow_except("37")
 def test_a_loop_with_all_that_may_stand_in_it(lanes):

@@ -2,13 +2,17 @@
 
 import diffrax as dfx
 import equinox as eqx
+import jax.numpy as jnp
 import many_bodies
 import mujoco
 import numpy as np
 import pytest
 
 import jaxmb as jm
+from jaxmb.lanes import Program
 from jaxmb.planar import Body, Mechanism, PointOnLine, Revolute
+from jaxmb.system.scalar import _compiled
+from jaxmb.system.terms import residuals
 
 KINDS = range(8)
 EACH = 8
@@ -110,3 +114,27 @@ def test_a_closed_chain_falls_from_the_pose_that_assembly_finds_for_it_drawn_in_
         balance = np.abs(energy.balance - energy.balance[0])
         assert float(np.max(energy.kinetic)) > 500
         assert float(np.max(balance)) < tolerance * float(np.max(energy.kinetic))
+
+
+def test_equal_elements_of_many_bodies_are_left_to_xla(monkeypatch):
+    hung = lambda count: [
+        Revolute(f"pin{i}", f"link{i - 1}.b" if i else ("ground", (0.0, 0.0)), f"link{i}.a") for i in range(count)
+    ]
+    links = lambda count: [Body.rod(f"link{i}", 1.0, 0.1, position=(0.1 * i, 0.0)) for i in range(count)]
+    system = Mechanism(links(15), hung(15), gravity=(0.0, -9.81)).build("absolute")
+    t, q, v = jnp.zeros(()), jnp.linspace(0.0, 1.0, system.nq), jnp.linspace(-1.0, 1.0, system.nv)
+    programs = []
+    callee = Program.callee
+    monkeypatch.setattr(Program, "callee", lambda *given: programs.append(callee(*given)) or programs[-1])
+    values = []
+    # So many velocities, and functions of as many equations whatever the number of links.
+    for many, short in ((45, 1_500), (44, 1_500), (44, 10)):
+        monkeypatch.setattr("jaxmb.system.scalar.MANY", many)
+        monkeypatch.setattr("jaxmb.system.scalar.SHORT", short)
+        _compiled.cache_clear()
+        programs.clear()
+        values.append(residuals(system, t, q, v))
+        assert bool(programs) is (many >= system.nv or short == 10)
+    for position, velocity in values[1:]:
+        np.testing.assert_allclose(position, values[0][0], rtol=1e-13, atol=1e-14)
+        np.testing.assert_allclose(velocity, values[0][1], rtol=1e-13, atol=1e-14)

@@ -19,6 +19,7 @@ from .loops import Call as Call
 from .loops import compiled as compiled
 from .loops import LoopProgram as LoopProgram
 from .module import Handler as Handler
+from .program import length as length
 from .program import Program as Program
 from .program import WRITING as WRITING
 from .scalarise import LARGEST_DERIVATIVE as LARGEST_DERIVATIVE

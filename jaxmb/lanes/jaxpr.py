@@ -1,6 +1,6 @@
 """JAX's programs as they are read here; what their equations say has other words from version to version, of which each has its case here alone."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard, cast
 
 import jax
@@ -64,14 +64,20 @@ def traced(fn: Callable[..., Any], *arguments: Any) -> ClosedJaxpr:
         return jax.make_jaxpr(fn)(*arguments)
 
 
+def equations(program: ClosedJaxpr | Jaxpr) -> Iterator[JaxprEqn]:
+    """All equations of a program, and of those that they hold."""
+    for equation in opened(program)[0].eqns:
+        yield equation
+        params = [x for value in equation.params.values() for x in (value if isinstance(value, tuple) else (value,))]
+        programs = [x for x in params if isinstance(x, (ClosedJaxpr, Jaxpr))]
+        for inner in programs or [body(equation)]:
+            if inner is not None:
+                yield from equations(inner)
+
+
 def contains(program: ClosedJaxpr | Jaxpr, *names: str) -> bool:
     """Whether there is an equation of one of these names in a program, or in one that an equation of it holds."""
-    for equation in opened(program)[0].eqns:
-        params = [x for value in equation.params.values() for x in (value if isinstance(value, tuple) else (value,))]
-        inner = [x for x in (body(equation), *params) if isinstance(x, (ClosedJaxpr, Jaxpr))]
-        if equation.primitive.name in names or any(contains(x, *names) for x in inner):
-            return True
-    return False
+    return any(equation.primitive.name in names for equation in equations(program))
 
 
 def with_body(equation: JaxprEqn, program: ClosedJaxpr) -> JaxprEqn:

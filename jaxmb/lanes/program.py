@@ -18,7 +18,7 @@ from .code import Code, Shaped, Subprogram, entries, precision
 from .elementwise import by_numbers
 from .errors import NotScalarError
 from .graph import OperationGraph
-from .jaxpr import contains, jaxpr_as_fun, pruned, traced
+from .jaxpr import contains, equations, jaxpr_as_fun, pruned, traced
 from .jit import missing, registered
 from .module import LaneLoop
 from .queue import Operand, Queue
@@ -267,6 +267,12 @@ def _graph_of(
     nodes = [int(i) for x in write(graph, arguments) for i in np.ravel(x)]
     graph, copies = graph.lowered(nodes)
     return graph, {copies[i]: leaf for i, leaf in leaves.items() if i in copies}, [copies[i] for i in nodes]
+
+
+def length(fn: Callable[..., Sequence[Array]], *arguments: Shaped) -> int:
+    """Of how many equations a function of arrays of these shapes consists, whatever sizes they have: what XLA compiles."""
+    with WRITING:
+        return sum(1 for _ in equations(traced(fn, *arguments)))
 
 
 # The primitive. An operand has all axes of `lanes`, or none of them where all lanes share it.

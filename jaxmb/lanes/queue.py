@@ -280,15 +280,17 @@ class Queue(LaneLoop):
         return out
 
     def _long(self, program: "Program | Subprogram", k: int, value: Value) -> tuple[str, int] | None:
-        """Where a long operand of a program stands in memory; None if it is short, or passed by its entries.
+        """Where a long operand of a program stands in memory; None if it is short, or few of its entries are used: these are passed then.
 
-        Also of what the module only reads, so that all modules call one and the same function, but if few of its entries are used.
+        Whatever makes it, so that all modules call one and the same function.
         """
-        if isinstance(value, np.ndarray):
-            return self.region(value) if value.size >= LONG else None
-        assert isinstance(value, Operand)
         size = entries(program.operands[k].shape)
-        if not self.per_lane[value.number] or size < LONG or USED * program.code.counts[k] < size:
+        if size < LONG or USED * program.code.counts[k] < size:
+            return None
+        if isinstance(value, np.ndarray):
+            return self.in_memory(value)
+        assert isinstance(value, Operand)
+        if not self.per_lane[value.number]:
             return None
         if value.number not in self._gathered:
             buffer = self._gathered[value.number] = self.allocate(self.types, size)

@@ -10,7 +10,10 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..foundations import Blank, shapes_of
-from ..lanes import WRITING, Program, Shaped, unavailable
+from ..lanes import WRITING, Program, Shaped, length, unavailable
+
+# A function of more velocities than these that has fewer equations treats equal elements side by side: XLA has compiled it before it is written out.
+MANY, SHORT = 40, 1_500
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,8 +46,11 @@ def scalar(fn: F) -> F:
 def _compiled(
     fn: Callable[..., Any], blank: Blank, shapes: tuple[Shaped, ...]
 ) -> tuple[Program, Any, list[np.ndarray | None]] | None:
-    """The program, the structure of its results, and those that are known; None if the function cannot be one."""
+    """The program, the structure of its results, and those that are known; None if the function cannot be one, or had better not."""
     structures = []
+
+    def side_by_side(*arrays: PyTree) -> list[Array]:
+        return jax.tree.leaves(fn(*blank.filled(arrays)))
 
     def leaves_of(*arrays: PyTree) -> list[Array]:
         system, *arguments = blank.filled(arrays)
@@ -52,5 +58,7 @@ def _compiled(
         structures.append(structure)
         return leaves
 
+    if blank.filled(shapes)[0].nv > MANY and length(side_by_side, *shapes) < SHORT:
+        return None
     program = Program.callee(leaves_of, *shapes)
     return None if program is None else (program, structures[-1], program.constants)
