@@ -419,7 +419,7 @@ def test_without_gymnasium_the_extra_is_named(env, monkeypatch):
 EACH = types.MappingProxyType({"delta_tracking": (18, 3), "excavator_digging": (14, 3), "five_bar_hopper": (14, 2), "stewart_balancing": (23, 6)})  # fmt: skip
 
 
-@pytest.mark.slow_cases("stewart_balancing", "excavator_digging")
+@pytest.mark.slow_cases("stewart_balancing", "excavator_digging", "delta_tracking")
 @pytest.mark.parametrize("name", jm.env.TASKS)
 def test_a_task_has_its_sizes_and_a_step_keeps_the_structure_of_its_states(name):
     env = jm.env.make(name, episode_length=20)

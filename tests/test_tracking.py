@@ -68,7 +68,7 @@ def off_track(kind, gain, engine=None, adjoint=None):
 
 
 @PLANT_LAWS
-@pytest.mark.slow_except("sampled")
+@pytest.mark.slow
 def test_laws_that_need_the_plant_run_compiled(kind):
     """All steps, as XLA makes them."""
     compiled, plain = (off_track(kind, jnp.array(100.0), engine) for engine in (None, jm.XLA()))
