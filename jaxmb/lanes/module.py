@@ -12,8 +12,8 @@ from .code import Code, Shaped, entries
 from .interface import interface
 from .text import FunctionText, Types, body
 
-# From so many operations on, code of one lane is compiled soon rather than well: in a tenth of the time, to run twice as long.
-LARGE = 4_000
+# From so many lines of text on, code of one lane is compiled soon rather than well: in a tenth of the time, to run twice as long.
+LARGE = 10_000
 # Types in memory of numbers that are not of the module's own.
 _MEMORY = {"float64": "double", "float32": "float", "bool": "i8"} | {
     f"{u}int{n}": f"i{n}" for u in ("", "u") for n in (8, 16, 32, 64)
@@ -251,9 +251,10 @@ class LaneLoop(Handler):
         references: Sequence[int] = (),
     ) -> str:
         """The name of a function of code."""
-        quick = brief or (not thorough and types.width == 1 and code.count > LARGE)
         names = ("varying", "shared", "results", *(f"operand{k}" for k in references))
-        unit = Unit.of(body(code, types, slots, references), ", ".join(f"ptr noalias %{name}" for name in names), quick)
+        text = body(code, types, slots, references)
+        quick = brief or (not thorough and types.width == 1 and len(text.lines) > LARGE)
+        unit = Unit.of(text, ", ".join(f"ptr noalias %{name}" for name in names), quick)
         self.units.append(unit)
         self.declared.add(f"declare void @{unit.name}({', '.join('ptr' for _ in names)})")
         return unit.name
