@@ -358,6 +358,24 @@ def test_rows_in_use_are_certain_where_they_are_far_from_dependent_and_the_other
     assert {(rows, off): bool(certain(jnp.array(rows), off)) for rows, off in cases} == cases
 
 
+def test_rows_are_certain_if_they_are_far_from_dependent_in_the_metric_of_the_mass_or_by_lengths():
+    """Two rows that share a coordinate: nearly parallel where all the others count little beside that one."""
+    rows, ones = jnp.array([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]), jnp.ones(2)
+    size = lambda root: jnp.linalg.norm(rows @ root, axis=1)
+
+    @jax.jit
+    def certain(light, long):
+        mass, reach = jnp.array([light**2, 1.0, 1.0]), jnp.array([long, 1.0, 1.0])
+        root = jnp.diag(1 / jnp.sqrt(mass))
+        scale = jm.system.Scale(size(root), ones, reach, size(jnp.diag(reach)), jnp.ones(()))
+        terms = jm.system.Terms(jnp.diag(mass), jnp.zeros(3), rows, 0 * ones, 0 * ones, scale.row)
+        factor = jm.linalg.ConstrainedFactor(jnp.diag(mass), rows, scale.row, jnp.ones(2, bool))
+        return certify_dense(scale, factor, terms, 2.5e-7)
+
+    cases = {(1.0, 1.0): True, (1e-4, 1.0): True, (1.0, 1e4): True, (1e-4, 1e4): False}
+    assert {case: bool(certain(*case)) for case in cases} == cases
+
+
 @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e6])
 def test_rows_close_to_being_dependent_are_at_rest_where_their_combination_holds_to_rounding(unit):
     """φ₁ = x and φ₂ = x + δ y in units of their own: what rounding leaves of φ₂ − φ₁ a correction would divide by δ."""

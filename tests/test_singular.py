@@ -644,6 +644,22 @@ def test_the_general_program_makes_what_no_quick_step_can_and_decides_about_rows
     np.testing.assert_array_equal(begin, [case[2] for case in cases])
 
 
+def test_a_general_step_hands_on_the_slope_where_it_ends_and_what_is_certain_of_its_rows(monkeypatch):
+    (field, in_use, _), no = _passing(), jnp.array(False)
+    y = StateVector.of(jnp.array([0.6, 0.8]), jnp.array([-0.8, 0.6]), jnp.zeros(()))
+    solver, rows = ConstrainedSolver(dfx.Bosh3()), Rows.independent(in_use, float)
+    before = solver.init(None, 2.0, 2.5, y, (field, in_use))
+    start = StepStart(field, jnp.array(2.0), jnp.array(2.5), y, before, no)
+    attempt = jax.jit(solver._explicit_step)(start, rows)
+    slope, known = attempt.inner
+    np.testing.assert_allclose(slope.packed, attempt.slopes[1].packed, rtol=1e-14)
+    assert known and np.abs(slope.packed).max() > 0.1
+    # Of the stages of a solver that is not our own nothing is known.
+    monkeypatch.setattr(dfx.Bosh3, "step", lambda self, *given: (y, y, {}, attempt.inner, dfx.RESULTS.successful))
+    attempt = jax.jit(lambda start: solver._inner_step(None, start, rows))(start)
+    assert not attempt.certified and not attempt.turns
+
+
 def test_a_compiled_run_begins_at_its_start_by_a_step_that_ends_within_it():
     """Nothing has happened yet; steps that would end 100 units in the last place before the end of the run, or later, end with it."""
     field, in_use, _ = _passing()
