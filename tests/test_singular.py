@@ -1496,6 +1496,16 @@ def test_a_copy_of_a_row_is_superfluous_where_both_vanish():
     assert sorts(jnp.array([0, 0, 2.0, 0]), False)[0].tolist() == [0, 0, 0]  # a state off the constraints uses no rows
 
 
+@eqx.filter_jit
+def restored_motions(system, state, force):
+    """v̇ by rows that are restored, under the forces of a system and under others, and what was restored."""
+    terms, method = jm.evaluate(system, state), jm.formulation.GaussProjection()
+    restored = method.restore(terms, method.decide(terms, terms.nearby), terms.nearby)
+    factor = method.factorise(restored.terms, restored.in_use, 0.0)
+    other = restored.terms_for(method, factor, force, restored.terms.gamma, restored.condition.drift)
+    return [method.motion(x, factor)[0] for x in (restored.terms, other)], restored
+
+
 def test_rows_that_are_degenerate_together_lead_where_the_factors_of_their_branch_do():
     """x = a y²/2 beside y (z − c y²/2 − s t²/2) = 0 in two z, in rows of any units: as x = a y²/2 and z = c y²/2 + s t²/2 by Newton and d'Alembert, for any force."""
     rng = np.random.default_rng(0)
@@ -1513,19 +1523,11 @@ def test_rows_that_are_degenerate_together_lead_where_the_factors_of_their_branc
         force=lambda t, q, v, p: jnp.asarray(forces[0]),
         constraints=[jm.Holonomic("rows", rows)],
     )
-    sizes, method = jnp.array([3.0, 1.0, 100.0, 0.5, 1.1]), jm.formulation.GaussProjection()
+    sizes = jnp.array([3.0, 1.0, 100.0, 0.5, 1.1])
     scale = jm.system.Scale(sizes, sizes, jnp.ones(5), sizes, jnp.array(2.0))
     state = jm.State(jnp.zeros(()), jnp.zeros(5), speed * jnp.eye(5)[1], scale)
 
-    @jax.jit
-    def solved(force):
-        terms = jm.evaluate(system, state)
-        restored = method.restore(terms, method.decide(terms, terms.nearby), terms.nearby)
-        factor = method.factorise(restored.terms, restored.in_use, 0.0)
-        other = restored.terms_for(method, factor, force, restored.terms.gamma, restored.condition.drift)
-        return [method.motion(x, factor)[0] for x in (restored.terms, other)], restored
-
-    found, restored = solved(jnp.asarray(forces[1]))
+    found, restored = restored_motions(system, state, jnp.asarray(forces[1]))
     branch, gamma = np.eye(5)[[0, 2, 3, 4]], np.array([a * speed**2, *(c * speed**2 + s), 2.0])
     free = np.linalg.solve(mass, np.c_[forces.T, branch.T])
     for vdot, at in zip(found, free.T, strict=False):
@@ -1548,20 +1550,12 @@ def test_rows_on_velocities_that_vanish_together_act_along_their_derivatives_and
     rows = jm.Pfaffian("rows", lambda t, q, v, p: units * jnp.einsum("i,kij,j->k", q, forms, v))
     load = lambda t, q, v, p: jnp.asarray(forces[0])
     system = jm.System(4, mass=lambda t, q, p: jnp.asarray(mass), force=load, constraints=[rows])
-    sizes, method = jnp.asarray(units), jm.formulation.GaussProjection()
+    sizes = jnp.asarray(units)
     scale = jm.system.Scale(sizes, sizes, jnp.ones(4), sizes, jnp.array(2.0))
     state = jm.State(jnp.zeros(()), jnp.zeros(4), jnp.asarray(v), scale)
 
-    @jax.jit
-    def solved(force):
-        terms = jm.evaluate(system, state)
-        restored = method.restore(terms, method.decide(terms, terms.nearby), terms.nearby)
-        factor = method.factorise(restored.terms, restored.in_use, 0.0)
-        other = restored.terms_for(method, factor, force, restored.terms.gamma, restored.condition.drift)
-        return [method.motion(x, factor)[0] for x in (restored.terms, other)], restored.condition.mask
-
-    found, mask = solved(jnp.asarray(forces[1]))
-    assert mask.all()
+    found, restored = restored_motions(system, state, jnp.asarray(forces[1]))
+    assert restored.condition.mask.all()
     along, second = np.stack([a.T @ v for a in forms]), np.stack([(a + 2 * a.T) @ v for a in forms])
     for vdot, force in zip(found, forces, strict=True):
         free, each = np.linalg.solve(mass, force), np.linalg.solve(mass, along.T)

@@ -59,9 +59,8 @@ def strong(tree: PyTree) -> PyTree:
     """
 
     def typed(x: jax.Array) -> jax.Array:
-        # Keys of `jax.random` have extended types, which `asarray` takes though its annotation does not say so.
+        # Keys of `jax.random` have extended types, which `asarray` takes though its annotation does not say so, and no weak type.
         kind = cast(np.dtype, dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True))
-        # Keys have no weak type, and do not say so.
         return jnp.asarray(x, kind) if getattr(x, "weak_type", False) or x.dtype != kind else x
 
     return jax.tree_util.tree_map(lambda x: typed(x) if isinstance(x, jax.Array) else x, tree)
