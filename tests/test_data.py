@@ -255,15 +255,18 @@ def test_a_run_goes_on_from_a_file(tmp_path):
 # Records
 
 
-def test_records_from_data_sets(tmp_path):
-    single().to_xarray().to_netcdf(tmp_path / "run.nc")
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
+@pytest.mark.parametrize("kind", ["nc", "zarr"])
+def test_records_from_data_sets(tmp_path, kind):
+    data, path = single().to_xarray(), tmp_path / f"run.{kind}"
+    data.to_netcdf(path) if kind == "nc" else data.to_zarr(path)
     columns = {
         "angle": "q.hinge",
         "both": "q",
         "pushed": Column("u.slide", "kN"),
         "second": Column("v", "rad/s", index=1),
     }
-    record = read(tmp_path / "run.nc", columns)
+    record = read(path, columns)
     the_same(record.t, TS)
     the_same(record["angle"], single().q[:, 1])
     the_same(record["both"], single().q)

@@ -195,7 +195,7 @@ def test_a_front_has_two_goals_and_a_row_of_weights():
         (dict(variables=[Parameter("crank.length", min_value=1.9, max_value=2.0)]), "'crank.length' must start within"),
         (dict(variables=[Parameter("crank.length", frozen=True)]), "`variables` must hold one at least"),
         (dict(over={"Z": TURN}), "`over` must name a joint coordinate, but names 'Z'"),
-        (dict(over=TURN), "`over` must drive all that moves, but with the drivers of the mechanism driven 1 degree"),
+        (dict(over=TURN), "`over` must drive all that moves, but with the drivers of the mechanism driven 1 degree of freedom left: name"),
         (dict(over={"A": [0.0, 1.0, 1.0]}), "`over` must hold finite values, two at least, and each other than"),
         (dict(over={"A": TURN, "B": TURN}), "`over` must name one input"),
         (dict(goals=[RADIUS, RADIUS]), "`goals` must hold goals of different names"),

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import pathlib
+import re
 from types import SimpleNamespace
 
 import diffrax as dfx
@@ -19,8 +20,9 @@ from jaxmb.foundations import Check
 from jaxmb.simulation.clipping import Interrupted, Landing, Limited, ends_of_steps, landing
 from jaxmb.simulation.feedback import FeedbackLoop, breaks_of
 from jaxmb.simulation.method import Method
+from jaxmb.simulation.reason import reason
 from jaxmb.simulation.simulate import _most_steps, _step_sizes
-from jaxmb.simulation.solution import _interpolate
+from jaxmb.simulation.solution import Solution, _interpolate
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.step_size import RelativeTolerances
@@ -331,6 +333,26 @@ def test_messages(message):
     system, (q, v) = pendulum()
     with pytest.raises(ValueError, match=message):
         jm.simulate(system, jm.assemble(system, q, v), **BAD[message])
+
+
+def test_what_ended_a_run_is_named():
+    """A constraint that is not defined any more, and from when on; places that rounding tells too coarsely for the tolerance."""
+    system, (q, v) = pendulum()
+    start, result = jm.as_state(system, q, v), jm.RESULTS.max_steps_reached
+    q, v = (jnp.stack([x, jnp.full(2, jnp.nan)]) for x in (start.q, start.v))
+    ended = Solution(jnp.array([0.1, 0.2]), q, v, q[:, 0], None, start.scale, {}, None, result, None, None)
+
+    def told(end, distance):
+        fn = lambda t, q, p: (p["l"] * jnp.exp(q[0] / p["l"]) - p["l"]) * jnp.sqrt(p["m"] - t)
+        both = system.with_constraints([*system.constraints, jm.Holonomic("wall", fn)], [1, 1])
+        return reason(both.with_params({"m": end, "l": distance}), jm.Projection(), start, ended)
+
+    lost = re.fullmatch(r"Constraint 'wall' must give finite numbers, but does not at t = (.*)\.", told(0.1234, 1.0))
+    assert 0.1234 <= float(lost[1]) < 0.123401
+    for distance, is_far in ((1.0, False), (1e6, True)):
+        text = told(1.0, distance)
+        assert text.startswith(jm.RESULTS[result])
+        assert is_far == ("Rounding alone leaves" in text and "places are far from the origin" in text)
 
 
 def test_new_numbers_do_not_compile_again():

@@ -205,6 +205,22 @@ def test_shards_that_are_not_whole_are_computed_again(tmp_path):
     assert jm.sweep.open(tmp_path).load().identical(whole)
 
 
+def test_a_chunk_that_is_torn_is_named(tmp_path):
+    """Of the numbers of rows the shard is computed again; of results `open` names the shard."""
+    a = {"a": np.linspace(0.1, 1.0, 64)}
+    run(square, a, tmp_path, rows_per_shard=32, kind="zarr")
+    torn, whole = tmp_path / "shard-000001.zarr", {}
+    for name, missing in (("y", ()), ("row", (1,))):
+        chunk = torn / name / "c" / "0"
+        whole[chunk] = chunk.read_bytes()
+        chunk.write_bytes(whole[chunk][:-4])
+        assert status(tmp_path).missing == missing
+        if not missing:
+            refused(r"shard-000001\.zarr must be whole, but: .*\. Once it is removed", jm.sweep.open, tmp_path)
+        chunk.write_bytes(whole[chunk])
+    assert jm.sweep.open(tmp_path).y.size == 64
+
+
 def test_tasks_share_the_shards(tmp_path):
     a = {"a": np.arange(11.0)}
     run(square, a, tmp_path / "whole", rows_per_shard=2)

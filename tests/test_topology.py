@@ -15,7 +15,7 @@ import pytest
 import jaxmb as jm
 from jaxmb.simulation import integration
 from jaxmb.simulation.compiled_run import compiled_run
-from jaxmb.simulation.simulate import _message
+from jaxmb.simulation.reason import reason
 from jaxmb.system import position_residual
 from jaxmb.topology.reactions import ConstraintReactions
 
@@ -304,7 +304,7 @@ def test_a_contact_closes_where_rebounds_pile_up():
         lost = float(jnp.nansum(found.events.loss))
         np.testing.assert_allclose(lost, 10 * height + v**2 / 2, atol=1e-8)
     ended = eqx.tree_at(lambda s: s.result, found, jm.RESULTS.events_exhausted)
-    assert _message(BALL, ended).endswith(" The last, at t = 0, was 'hit'.")
+    assert reason(BALL, jm.Projection(), found.state(0), ended).endswith(" The last, at t = 0, was 'hit'.")
 
 
 @pytest.mark.slow  # those of a ball that bounces are, too

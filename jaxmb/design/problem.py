@@ -16,7 +16,7 @@ from ..fit.residuals import AbstractResiduals
 from ..fit.target import Setup
 from ..foundations import RESULTS, Numbers, as_parameters, calling, counted, listing, program, strong
 from ..kinematics import assemble
-from ..mechanism import AbstractMechanism
+from ..mechanism import AbstractMechanism, linkage_of
 from ..system import State, System, constraint_jacobian
 from .cycle import Cycle, Poses, poses_over
 from .goal import Goal
@@ -196,6 +196,7 @@ def prepare(
     if not unknowns.free:
         raise ValueError("Argument `variables` must hold one at least that is not frozen.")
     system = model.build()
+    _expect_driven(linkage_of(system).topology.freedom - len(model.drivers), cycle)
     for goal in goals:
         if isinstance(goal.of, AbstractOutput):
             goal.of.check(system)
@@ -265,9 +266,15 @@ def _check_mobility(system: System, rows: np.ndarray, cycle: Cycle) -> None:
             for name, part in zip(system.velocities, np.abs(vectors[-free:]).max(axis=0), strict=True)
             if part > SHARE
         ]
+        _expect_driven(free, cycle, f", of {listing(moving)}")
+
+
+def _expect_driven(free: int, cycle: Cycle, of: str = "") -> None:
+    """Refuses degrees of freedom that are left; counting, which may find too few of them, needs no pose."""
+    if free > 0:
         what = f"'{cycle.input}'" if cycle.input else "the drivers of the mechanism"
         raise ValueError(
-            f"Argument `over` must drive all that moves, but with {what} driven {counted(free, 'degree')} of freedom left, of {listing(moving)}: "
+            f"Argument `over` must drive all that moves, but with {what} driven {counted(free, 'degree')} of freedom left{of}: "
             "name an input, or give the mechanism drivers of the others."
         )
 

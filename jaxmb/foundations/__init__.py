@@ -30,6 +30,7 @@ from .contract import check_argument as check_argument
 from .contract import check_fields as check_fields
 from .contract import contract as contract
 from .contract import Count as Count
+from .contract import Direction as Direction
 from .contract import Finite as Finite
 from .contract import Fraction as Fraction
 from .contract import FunctionOfForce as FunctionOfForce

@@ -13,6 +13,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
+from .function import calling
+
 T = TypeVar("T")
 
 # How many names a message lists: two lines of it.
@@ -183,8 +185,11 @@ def shape_of(
         ValueError: if it cannot be called, or returns anything but an array of floating-point numbers of such a shape.
     """
     try:
-        result = jax.eval_shape(fn, *args)
+        with calling(argument):
+            result = jax.eval_shape(fn, *args)
     except Exception as error:
+        if isinstance(error.__cause__, jax.errors.JAXTypeError):  # `calling` has named it
+            raise
         kind = lambda x: type(x).__name__ if isinstance(x, eqx.Module) else "params"
         shapes = ", ".join(str(getattr(x, "shape", kind(x))) for x in args)
         raise ValueError(

@@ -151,6 +151,9 @@ Numbers = Annotated[Any, Rule("an array of numbers", _are_real, array=True)]
 Finite = Annotated[Any, _all("an array of finite numbers", np.isfinite)]
 Vector = Annotated[Any, _all("finite numbers, (n,)", np.isfinite, (0, 1))]
 Matrix = Annotated[Any, _all("a matrix of finite numbers", np.isfinite, (2,))]
+Direction = Annotated[
+    Any, _all("a direction, finite numbers not all of them zero", lambda x: np.isfinite(x) & np.any(x))
+]
 NoNaN = Annotated[Any, _all("a number or an array of numbers, none of them NaN", lambda x: ~np.isnan(x))]
 AllPositive = Annotated[Any, _all("positive, a number or an array of numbers", lambda x: x > 0)]
 AllNonNegative = Annotated[

@@ -36,6 +36,7 @@ from ..system import (
     State,
     System,
     massless_at,
+    undefined,
     with_layout,
 )
 from .closing import Assembly, Guess, solve_guess, with_driven_turns
@@ -105,7 +106,7 @@ def assemble(
     state, checks = assembly.state, assembly.checks
     if throw:
         if is_concrete(checks, guess.q) and not bool(all_hold(checks)):
-            _expect_inertia(system.in_mode(guess.mode), guess.t, guess.q)
+            _expect_numbers(system.in_mode(guess.mode), guess)
         return enforce(state, checks, notes)
     # NaN and no error: in a batch one row without a state must not stop the others.
     closed = all_hold(checks)
@@ -180,10 +181,12 @@ def _notes(system: System, values: object) -> dict[str, str]:
     return notes
 
 
-def _expect_inertia(system: System, t: Array, q: Array) -> None:
-    """Bodies without inertia are held by constraints at the guess."""
+def _expect_numbers(system: System, guess: Guess) -> None:
+    """At the guess constraints give numbers, without which nothing else does, and hold the bodies without inertia."""
+    if text := undefined(system, guess.t[None], guess.q, guess.v)[1]:
+        raise ValueError(text)
     bodies = () if system.joints is None else system.joints.without_inertia(system.params) or ()
-    lacking = massless_at(system, t, q, bodies)
+    lacking = massless_at(system, guess.t, guess.q, bodies)
     if lacking is not None and lacking.unconstrained:
         raise ValueError(lacking.refusal)
 

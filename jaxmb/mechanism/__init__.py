@@ -49,7 +49,6 @@ from .joints import absolute as absolute
 from .joints import CoordinateFunction as CoordinateFunction
 from .linkage import AbstractLinkage as AbstractLinkage
 from .linkage import linkage_of as linkage_of
-from .marker import as_direction as as_direction
 from .marker import as_pose as as_pose
 from .marker import as_vector as as_vector
 from .marker import Marker as Marker

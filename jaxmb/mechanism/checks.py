@@ -1,6 +1,7 @@
 """Checks of a mechanism and of a build; errors name the element."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -37,6 +38,8 @@ KINDS = {
     "forces": AbstractForce,
     "actuators": AbstractActuator,
 }
+# Units of the coordinates that a function of time, or another coordinate, may prescribe: components of a quaternion depend on each other.
+LINEAR = ("m", "rad")
 SPACES = {2: "`jaxmb.planar`", 3: "`jaxmb.spatial`"}
 
 
@@ -132,12 +135,12 @@ def _check_vectors(element: object, dim: int) -> None:
             )
 
 
-def _parts(element: object, pair: AbstractPair) -> tuple[str, ...]:
+def _parts(element: object, pair: AbstractPair, units: Sequence[str]) -> tuple[str, ...]:
     """The coordinates or velocities of a joint of which an element may name one; "" stands for the whole joint."""
     if isinstance(element, JointFriction | BearingFriction | JointForce):
         return ("",)
     if isinstance(element, Driver | AbstractRelation):
-        return pair.coordinates
+        return tuple(name for name, unit in zip(pair.coordinates, pair.units, strict=True) if unit in units)
     if isinstance(element, JointSpring | JointStop | JointCharacteristic) and element.coordinates():
         return tuple(name for name in pair.coordinates if name in pair.velocities)
     if isinstance(element, DrivenSpeed | Motor | JointCharacteristic):
@@ -145,23 +148,34 @@ def _parts(element: object, pair: AbstractPair) -> tuple[str, ...]:
     return (*dict.fromkeys((*pair.coordinates, *pair.velocities)), "")
 
 
+def _references(element: object) -> list[tuple[str, Sequence[str]]]:
+    """The joints, or their coordinates, that an element names, and the units that these may have."""
+    if isinstance(element, AbstractRelation):
+        return list(zip(element.joints, element.units, strict=True))
+    name = getattr(element, "joint", None)
+    return [] if name is None else [(name, LINEAR)]
+
+
 def _check_joint_names(mechanism: AbstractElements) -> None:
     joints = {j.name: j.pair for j in mechanism.joints if isinstance(j, AbstractJoint)}
     for element in mechanism.elements.values():
-        references = element.joints if isinstance(element, AbstractRelation) else (getattr(element, "joint", None),)
-        for name in references:
-            if name is None:
-                continue
+        for name, units in _references(element):
             joint, _, part = name.partition(".")
-            parts = _parts(element, joints[joint]) if joint in joints else ()
+            parts = _parts(element, joints[joint], units) if joint in joints else ()
             if joint not in joints or (part and parts == ("",)):
                 raise ValueError(
                     f"Element '{element.name}' must name a joint out of {listing(joints)}, but names '{name}'."
                 )
+            velocities = joints[joint].velocities
             # A joint of one coordinate is named by its own name, too.
-            if (part or (parts[0] if len(parts) == 1 else "")) not in parts:
+            alone = "".join(parts) if len(parts) == len(velocities) == 1 else ""
+            if (part or alone) not in parts:
+                which = f" in {' or '.join(units)}" if isinstance(element, Driver | AbstractRelation) else ""
+                hint = (
+                    f"; a `DrivenSpeed` drives one out of {listing(velocities)}" if isinstance(element, Driver) else ""
+                )
                 raise ValueError(
-                    f"Element '{element.name}' must name a coordinate of joint '{joint}' out of {listing(parts)}, but names '{name}'."
+                    f"Element '{element.name}' must name a coordinate{which} of joint '{joint}' out of {listing(parts)}, but names '{name}'{hint}."
                 )
 
 

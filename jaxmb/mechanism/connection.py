@@ -147,10 +147,12 @@ class AbstractRelation(TextInNotebooks, eqx.Module):
     Attributes:
         name: its name.
         joints: names of the joints, or "joint.coordinate" for those with several.
+        units: of either coordinate the units that it may have.
     """
 
     name: eqx.AbstractVar[str]
     joints: eqx.AbstractVar[tuple[str, str]]
+    units: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]]
     holonomic: ClassVar[int]
 
     @abc.abstractmethod

@@ -23,7 +23,7 @@ from .body import AbstractBody, inertia_checks
 from .connection import AbstractConnection, AbstractRelation
 from .driver import AbstractDriver
 from .force import AbstractActuator, AbstractForce
-from .marker import GROUND, Marker, MarkerLike, as_vector, marker
+from .marker import GROUND, Marker, MarkerLike, as_pose, as_vector, marker
 from .pair import AbstractPair
 
 MechanismElement = (
@@ -113,6 +113,8 @@ class AbstractElements(AbstractExplicit):
                 raise ValueError(f"Element '{name}' has no number `{field}`.")
             check_argument(element, field, value)
             values[field] = as_vector(value, f"{field} of '{name}'", old.shape)
+            if field == "pose":
+                as_pose(value, f"{field} of '{name}'")
         sized = {field: values.pop(field) for field in fields if field in sizes}
         # Own values of what follows from a dimension would be overwritten, or not, by the order of two replacements:
         # refused.
@@ -124,14 +126,17 @@ class AbstractElements(AbstractExplicit):
         changed = eqx.tree_at(lambda e: [getattr(e, field) for field in values], element, list(values.values()))
         if sized:
             changed = changed.resized(**sized)
-        _check_body(changed)
+        _check_numbers(changed)
         # Replaced inside of the pytree, not by a new mechanism: this works on traced numbers, and spares all checks
         # of the others, since a fit replaces at each evaluation.
         kind, index = next((k, i) for k in KINDS for i, e in enumerate(getattr(self, k)) if e.name == name)
         return eqx.tree_at(lambda m: getattr(m, kind)[index], self, changed)
 
 
-def _check_body(element: object) -> None:
+def _check_numbers(element: object) -> None:
+    """Refuses numbers of one element that do not fit each other."""
+    if isinstance(element, AbstractForce):
+        element.check()
     if isinstance(element, AbstractBody) and is_concrete(element):
         enforce(element, inertia_checks(element))
 

@@ -68,6 +68,9 @@ class AbstractForce(TextInNotebooks, eqx.Module):
     def value(self, motion: Motion) -> Array:
         """The force or torque in N or N m, as the class says."""
 
+    def check(self) -> None:
+        """Refuses numbers that do not fit each other; all do by default."""
+
 
 class AbstractLineForce(AbstractForce):
     """A force along the line between two markers."""

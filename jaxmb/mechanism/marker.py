@@ -76,12 +76,3 @@ def as_vector(value: object, argument: str, *shapes: tuple[int, ...]) -> Float[A
         allowed = " or ".join(str(s) for s in shapes)
         raise ValueError(f"Argument `{argument}` must have shape {allowed}, but has shape {array.shape}.")
     return array
-
-
-def as_direction(value: object, argument: str, *shapes: tuple[int, ...]) -> Float[Array, "..."]:
-    """A direction, not brought to unit length."""
-    # Not normalised: a fit may vary a direction, and a unit vector has a constraint that its numbers would not know of.
-    direction = as_vector(value, argument, *shapes)
-    if is_concrete(direction) and not np.any(direction):
-        raise ValueError(f"Argument `{argument}` must be a direction, but is zero.")
-    return direction

@@ -13,7 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import FunctionOfTime, is_concrete
+from ..foundations import FunctionOfTime
 from .body import AbstractBody, body_points
 from .characteristic import JointCharacteristic, LineCharacteristic
 from .compose import mapped, markers, parts, replace_fields
@@ -43,10 +43,8 @@ def _negated(fn: FunctionOfTime) -> FunctionOfTime:
     return fn.fn if isinstance(fn, Negated) else Negated(fn)
 
 
-def reflection(point: Float[Array, " d"], normal: Float[Array, " d"], argument: str) -> Float[Array, "D D"]:
+def reflection(point: Float[Array, " d"], normal: Float[Array, " d"]) -> Float[Array, "D D"]:
     """X ↦ x − 2 n nᵀ (x − p)."""
-    if is_concrete(normal) and not np.any(np.asarray(normal)):
-        raise ValueError(f"Argument `{argument}` must not be zero.")
     unit = normal / jnp.linalg.norm(normal)
     dim = unit.shape[0]
     across = jnp.eye(dim) - 2 * jnp.outer(unit, unit)

@@ -30,6 +30,7 @@ class Gear(AbstractRelation):
     joints: tuple[str, str] = eqx.field(static=True)
     ratio: Scalar
     offset: Scalar
+    units: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("m", "rad"), ("m", "rad"))
     holonomic: ClassVar[int] = 1
 
     @contract
@@ -57,6 +58,7 @@ class Rack(AbstractRelation):
     joints: tuple[str, str] = eqx.field(static=True)
     radius: Scalar
     offset: Scalar
+    units: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("rad",), ("m",))
     holonomic: ClassVar[int] = 1
 
     @contract

@@ -53,12 +53,16 @@ class JointStop(AbstractForce):
         self.upper = None if upper is None else number(upper, f"upper of force '{name}'")
         self.stiffness = number(stiffness, f"stiffness of force '{name}'")
         self.damping = number(damping, f"damping of force '{name}'")
+        self.check()
+
+    def check(self) -> None:
+        """There is a bound, and a lower one is not above the upper one."""
         if self.lower is None or self.upper is None:
             if self.lower is self.upper:
-                raise ValueError(f"Force '{name}' must have `lower` or `upper`, but has neither.")
+                raise ValueError(f"Force '{self.name}' must have `lower` or `upper`, but has neither.")
         elif is_concrete(self.lower, self.upper) and self.lower > self.upper:
             raise ValueError(
-                f"Argument `lower` of force '{name}' must not be above `upper`, but is {float(self.lower):g} above {float(self.upper):g}."
+                f"Argument `lower` of force '{self.name}' must not be above `upper`, but is {float(self.lower):g} above {float(self.upper):g}."
             )
 
     def coordinates(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import Finite, Positive, contract
+from ..foundations import Direction, Positive, contract
 from ..mechanism import (
     AbstractConnection,
     Marker,
@@ -41,7 +41,7 @@ class KnifeEdge(AbstractConnection):
     nonholonomic: ClassVar[int] = 1
 
     @contract
-    def __init__(self, name: str, at: MarkerLike, axis: Finite = (1.0, 0.0), on: MarkerLike = "ground"):
+    def __init__(self, name: str, at: MarkerLike, axis: Direction = (1.0, 0.0), on: MarkerLike = "ground"):
         self.name = name
         self.a, self.b = marker(on, f"on of joint '{name}'"), marker(at, f"at of joint '{name}'")
         self.axis = direction(name, axis)
@@ -88,7 +88,7 @@ class RollingWheel(AbstractConnection):
     nonholonomic: ClassVar[int] = 1
 
     @contract
-    def __init__(self, name: str, a: MarkerLike, b: MarkerLike, radius: Positive, axis: Finite = (1.0, 0.0)):
+    def __init__(self, name: str, a: MarkerLike, b: MarkerLike, radius: Positive, axis: Direction = (1.0, 0.0)):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.radius = number(radius, f"radius of joint '{name}'")
         self.axis = direction(name, axis)

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import Finite, contract
+from ..foundations import Direction, contract
 from ..mechanism import (
     AbstractFrameJoint,
     AbstractJoint,
@@ -16,14 +16,14 @@ from ..mechanism import (
     MarkerLike,
     Pair,
     Turning,
-    as_direction,
+    as_vector,
     ends,
 )
 
 
-def direction(name: str, axis: Finite, argument: str = "axis") -> Float[Array, "2"]:
-    """A direction, not brought to unit length."""
-    return as_direction(axis, f"{argument} of joint '{name}'", (2,))
+def direction(name: str, axis: Direction, argument: str = "axis") -> Float[Array, "2"]:
+    """A direction, not brought to unit length: a fit may vary it, and a unit vector has a constraint that its numbers would not know of."""
+    return as_vector(axis, f"{argument} of joint '{name}'", (2,))
 
 
 def x_rotation(axis: Float[Array, "2"]) -> Float[Array, "2 2"]:
@@ -44,7 +44,7 @@ class AbstractPlanarAxisJoint(AbstractJoint):
 
     @contract
     def __init__(
-        self, name: str, a: MarkerLike, b: MarkerLike, axis: Finite = (1.0, 0.0), axis_b: Finite | None = None
+        self, name: str, a: MarkerLike, b: MarkerLike, axis: Direction = (1.0, 0.0), axis_b: Direction | None = None
     ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.axis = direction(name, axis)

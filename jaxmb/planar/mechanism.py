@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from ..foundations import Finite, contract
+from ..foundations import Direction, Finite, contract
 from ..mechanism import (
     ELEMENTS,
     AbstractMechanism,
@@ -66,7 +66,7 @@ class Mechanism(AbstractMechanism, init=False):
     )
 
     @contract
-    def mirrored(self, point: Finite = (0.0, 0.0), along: Finite = (0.0, 1.0)) -> "Mechanism":
+    def mirrored(self, point: Finite = (0.0, 0.0), along: Direction = (0.0, 1.0)) -> "Mechanism":
         """The mirror image across a line in the world, by default x = 0.
 
         x' = p + (2 e eᵀ − 1)(x − p) for all markers, e along the line through p. In bodies' own frames y changes its sign. So do angles of
@@ -90,5 +90,5 @@ class Mechanism(AbstractMechanism, init=False):
         """
         point, along = as_vector(point, "point", (2,)), as_vector(along, "along", (2,))
         # The normal of the line: its direction turned by a quarter.
-        across = reflection(point, along[::-1] * jnp.array([-1.0, 1.0]), "along")
+        across = reflection(point, along[::-1] * jnp.array([-1.0, 1.0]))
         return type(self)(**Image(self, across, RULES, SHAPES).parts())

@@ -29,8 +29,9 @@ class Dataset(AbstractSource):
         for name, variable in list(self._arrays.items()):
             for axis in variable.dims if variable.ndim == 2 else ():
                 words = self._arrays.get(str(axis))
-                if words is not None and words.dtype.kind in "OU":
-                    parts = {f"{name}.{word}": variable.isel({axis: i}) for i, word in enumerate(words.values)}
+                # Zarr gives words as NumPy's strings of any length, "T".
+                if words is not None and words.dtype.kind in "OUT":
+                    parts = {f"{name}.{word}": variable.isel({axis: i}) for i, word in enumerate(self._load(str(axis)))}
                     self._arrays = parts | self._arrays
 
     @property

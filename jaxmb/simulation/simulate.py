@@ -31,7 +31,6 @@ from ..foundations import (
     in_numpy,
     is_concrete,
     lasting,
-    listing,
     program,
     strong,
     warn,
@@ -52,6 +51,7 @@ from .guard import STEPS_PER_RUN
 from .judgement import verdict
 from .method import AbstractEngine, Method
 from .phase import Phase, PhaseInputs, Phases
+from .reason import reason
 from .regular import regular_if_possible, regular_states
 from .segments import Run, at_each, finished, run_through
 from .solution import Solution
@@ -188,7 +188,7 @@ def simulate(
     # A line of its own would be written into that of Diffrax's meter.
     with contextlib.nullcontext() if progress_meter is None else working(""):
         solution, good, checks = run(inputs)
-    return _without_failure(system, solution, good, checks) if throw else solution
+    return _without_failure(inputs, solution, good, checks) if throw else solution
 
 
 def _check_options(adjoint: dfx.AbstractAdjoint | None, dense: bool, events: Sequence[AbstractEvent]) -> None:
@@ -207,30 +207,14 @@ def _warn(doubts: Sequence[str]) -> None:
         warn(doubt)
 
 
-def _without_failure(system: System, solution: Solution, good: Array, checks: Sequence[Check]) -> Solution:
+def _without_failure(inputs: "_RunInputs", solution: Solution, good: Array, checks: Sequence[Check]) -> Solution:
     """The solution; raises if it is not good, now or, where numbers are not known, when they are."""
     if is_concrete(good) and bool(good):
         return solution  # one number is looked at, not all checks
     solution = enforce(solution, checks)
     if is_concrete(good):
-        raise RuntimeError(_message(system, solution))
+        raise RuntimeError(reason(inputs.system, inputs.drift, inputs.state, solution))
     return solution.result.error_if(solution, solution.result != RESULTS.successful)
-
-
-def _message(system: System, solution: Solution) -> str:
-    """The result's text; of a failed correction, the constraint that is furthest off and by how much; the last of many events."""
-    text = RESULTS[solution.result]
-    by_event = (solution.result == RESULTS.events_exhausted) | (solution.result == RESULTS.position_mismatch)
-    if bool(by_event) and solution.events is not None and int(solution.events.count):
-        last = int(solution.events.count) - 1
-        text += f" The last, at t = {float(solution.events.t[last]):g}, was {listing(solution.events.what(last))}."
-    if bool(solution.result == RESULTS.projection_failed):
-        rows = system.in_mode(solution.modes).rows
-        off = {name: float(jnp.max(solution.stats["row_residuals"][part])) for name, part in rows.items()}
-        # Residuals are relative to the span of each row, so that constraints of different units compare.
-        worst = max(off, key=lambda name: off[name])
-        text += f" Furthest off is constraint '{worst}', by {off[worst]:.3g} relative to the size of the mechanism."
-    return text
 
 
 def _with_stored_stages(solver: dfx.AbstractSolver) -> dfx.AbstractSolver:

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from ..foundations import (
     AllPositive,
+    Direction,
     Finite,
     NonNegative,
     Positive,
@@ -19,7 +20,6 @@ from ..foundations import (
 from ..mechanism import (
     AbstractBody,
     AbstractShape,
-    as_direction,
     as_pose,
     as_shape,
     as_vector,
@@ -38,14 +38,14 @@ from .shape import Box
 
 
 @contract
-def frame(position: Finite = (0.0, 0.0, 0.0), orientation: Finite = (1.0, 0.0, 0.0, 0.0)) -> Float[Array, "4 4"]:
+def frame(position: Finite = (0.0, 0.0, 0.0), orientation: Direction = (1.0, 0.0, 0.0, 0.0)) -> Float[Array, "4 4"]:
     """The pose [[R, p], [0, 1]] with a position in m and an orientation.
 
     Args:
         position: (3,) in m.
         orientation: quaternion (w, x, y, z), brought to unit length, or rotation matrix (3, 3).
     """
-    rotation = as_direction(orientation, "orientation", (4,), (3, 3))
+    rotation = as_vector(orientation, "orientation", (4,), (3, 3))
     return pose(rotation if rotation.ndim == 2 else quaternion_matrix(rotation), as_vector(position, "position", (3,)))
 
 
@@ -91,7 +91,7 @@ class Body(AbstractBody):
         points: Mapping[str, Any] | None = None,
         point_masses: Sequence[tuple[Any, Any]] = (),
         position: Finite = (0.0, 0.0, 0.0),
-        orientation: Finite = (1.0, 0.0, 0.0, 0.0),
+        orientation: Direction = (1.0, 0.0, 0.0, 0.0),
         shape: object = None,
         density: Positive | None = None,
     ):
@@ -107,7 +107,7 @@ class Body(AbstractBody):
         self.points = body_points(points, name, 3, self.shape)
         self.point_masses = mass_points(point_masses, name, 3)
         position = as_vector(position, f"position of body '{name}'", (3,))
-        orientation = as_direction(orientation, f"orientation of body '{name}'", (4,), (3, 3))
+        orientation = as_vector(orientation, f"orientation of body '{name}'", (4,), (3, 3))
         self.pose = as_pose(frame(position, orientation), f"orientation of body '{name}'")
 
     @classmethod

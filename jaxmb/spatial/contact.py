@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import Finite, Positive, contract
+from ..foundations import Direction, Positive, contract
 from ..mechanism import (
     AbstractConnection,
     Marker,
@@ -43,7 +43,7 @@ class RollingSphere(AbstractConnection):
     nonholonomic: ClassVar[int] = 2
 
     @contract
-    def __init__(self, name: str, a: MarkerLike, b: MarkerLike, radius: Positive, normal: Finite = (0.0, 0.0, 1.0)):
+    def __init__(self, name: str, a: MarkerLike, b: MarkerLike, radius: Positive, normal: Direction = (0.0, 0.0, 1.0)):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.radius = number(radius, f"radius of joint '{name}'")
         self.normal = direction(name, normal, "normal")
@@ -102,8 +102,8 @@ class RollingDisk(AbstractConnection):
         a: MarkerLike,
         b: MarkerLike,
         radius: Positive,
-        axis: Finite = (0.0, 0.0, 1.0),
-        normal: Finite = (0.0, 0.0, 1.0),
+        axis: Direction = (0.0, 0.0, 1.0),
+        normal: Direction = (0.0, 0.0, 1.0),
     ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.radius = number(radius, f"radius of joint '{name}'")

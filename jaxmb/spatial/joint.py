@@ -5,7 +5,7 @@ from typing import ClassVar
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..foundations import Finite, NonZero, contract
+from ..foundations import Direction, NonZero, contract
 from ..mechanism import (
     AbstractFrameJoint,
     AbstractJoint,
@@ -18,7 +18,7 @@ from ..mechanism import (
     MarkerLike,
     Pair,
     Turning,
-    as_direction,
+    as_vector,
     axis_rotation,
     ends,
     number,
@@ -28,9 +28,9 @@ from ..mechanism import (
 Turns = tuple[Float[Array, "3 3"], Float[Array, "3 3"]]
 
 
-def direction(name: str, axis: Finite, argument: str = "axis") -> Float[Array, "3"]:
-    """A direction, not brought to unit length."""
-    return as_direction(axis, f"{argument} of joint '{name}'", (3,))
+def direction(name: str, axis: Direction, argument: str = "axis") -> Float[Array, "3"]:
+    """A direction, not brought to unit length: a fit may vary it, and a unit vector has a constraint that its numbers would not know of."""
+    return as_vector(axis, f"{argument} of joint '{name}'", (3,))
 
 
 class AbstractSpatialAxisJoint(AbstractJoint):
@@ -44,7 +44,12 @@ class AbstractSpatialAxisJoint(AbstractJoint):
 
     @contract
     def __init__(
-        self, name: str, a: MarkerLike, b: MarkerLike, axis: Finite = (0.0, 0.0, 1.0), axis_b: Finite | None = None
+        self,
+        name: str,
+        a: MarkerLike,
+        b: MarkerLike,
+        axis: Direction = (0.0, 0.0, 1.0),
+        axis_b: Direction | None = None,
     ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.axis = direction(name, axis)
@@ -131,8 +136,8 @@ class Screw(AbstractJoint):
         a: MarkerLike,
         b: MarkerLike,
         pitch: NonZero,
-        axis: Finite = (0.0, 0.0, 1.0),
-        axis_b: Finite | None = None,
+        axis: Direction = (0.0, 0.0, 1.0),
+        axis_b: Direction | None = None,
     ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.pitch = number(pitch, f"pitch of joint '{name}'")
@@ -199,7 +204,12 @@ class Universal(AbstractJoint):
 
     @contract
     def __init__(
-        self, name: str, a: MarkerLike, b: MarkerLike, axis: Finite = (0.0, 0.0, 1.0), axis_b: Finite = (1.0, 0.0, 0.0)
+        self,
+        name: str,
+        a: MarkerLike,
+        b: MarkerLike,
+        axis: Direction = (0.0, 0.0, 1.0),
+        axis_b: Direction = (1.0, 0.0, 0.0),
     ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.axis, self.axis_b = direction(name, axis), direction(name, axis_b, "axis_b")

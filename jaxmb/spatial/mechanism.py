@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from ..foundations import Finite, contract
+from ..foundations import Direction, Finite, contract
 from ..mechanism import (
     ELEMENTS,
     AbstractMechanism,
@@ -80,7 +80,7 @@ class Mechanism(AbstractMechanism, init=False):
     )
 
     @contract
-    def mirrored(self, point: Finite = (0.0, 0.0, 0.0), normal: Finite = (0.0, 1.0, 0.0)) -> "Mechanism":
+    def mirrored(self, point: Finite = (0.0, 0.0, 0.0), normal: Direction = (0.0, 1.0, 0.0)) -> "Mechanism":
         """The mirror image across a plane in the world, by default y = 0: left for right where x points ahead and z up.
 
         x' = x − 2 n nᵀ (x − p) for all markers. In bodies' own frames y changes its sign. So do the shift of joints along y and angles about x and
@@ -105,4 +105,4 @@ class Mechanism(AbstractMechanism, init=False):
             [('left_hinge', [0.0, 0.5, 0.0], 0.2), ('right_hinge', [0.0, -0.5, 0.0], -0.2)]
         """
         point, normal = as_vector(point, "point", (3,)), as_vector(normal, "normal", (3,))
-        return type(self)(**Image(self, reflection(point, normal, "normal"), RULES, SHAPES).parts())
+        return type(self)(**Image(self, reflection(point, normal), RULES, SHAPES).parts())

@@ -62,11 +62,12 @@ def open(folder: str | os.PathLike[str]) -> "xarray.Dataset":
 
     Raises:
         FileNotFoundError: if there is no sweep in the folder, or none of its shards.
+        ValueError: naming a shard that was damaged after it was written.
         ImportError: without `pip install jaxmb[data]`.
     """
     concat, shards = optional("xarray", "data").concat, _shards(folder)
     shards_by_number = {i: shards.read(i) for i in range(shards.count)}
-    parts = [data for data in shards_by_number.values() if data is not None]
+    parts = {shards.path(i): data for i, data in shards_by_number.items() if data is not None}
     state = _status(shards, tuple(i for i, data in shards_by_number.items() if data is None))
     if not parts:
         raise FileNotFoundError(f"There are no shards in {folder} yet.")
@@ -74,7 +75,7 @@ def open(folder: str | os.PathLike[str]) -> "xarray.Dataset":
         warn(str(state))
     data = concat(
         # Shards agree in variables by construction; to compare coordinates would read all of them.
-        [_lazy(part) for part in parts],
+        [_lazy(path, part) for path, part in parts.items()],
         NUMBER,
         data_vars="minimal",
         coords="minimal",
@@ -85,12 +86,17 @@ def open(folder: str | os.PathLike[str]) -> "xarray.Dataset":
     return _with_common_times(data)
 
 
-def _lazy(data: "xarray.Dataset") -> "xarray.Dataset":
+def _lazy(path: pathlib.Path, data: "xarray.Dataset") -> "xarray.Dataset":
     """With dask an array of chunks, otherwise all numbers, after which the file is closed."""
     if importlib.util.find_spec("dask") is not None:
         return data.chunk()
     with data:
-        return data.load()
+        try:
+            return data.load()
+        except Exception as error:
+            raise ValueError(
+                f"{path} must be whole, but: {error}. Once it is removed, `run` makes it again."
+            ) from error
 
 
 def _with_common_times(data: "xarray.Dataset") -> "xarray.Dataset":

@@ -58,7 +58,7 @@ class Shards:
         try:
             data = open_dataset(path, decode_timedelta=False, **options)
             is_complete = np.array_equal(data[NUMBER], self.numbers(i))
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, RuntimeError):
             return None
         if not is_complete:
             data.close()

@@ -66,6 +66,7 @@ from .terms import Values as Values
 from .terms import velocity_residual as velocity_residual
 from .validate import check_rows as check_rows
 from .validate import check_values as check_values
+from .validate import undefined as undefined
 
 # What users and classes of theirs meet; other names are for the packages above.
 __all__ = ["Holonomic", "Mode", "Pfaffian", "Scale", "State", "System", "Terms", "as_state", "evaluate"]

@@ -4,15 +4,16 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import Check
+from ..foundations import Check, listing, program
 from .conserved import check_conserved
 from .constraint import Pfaffian
 from .inertia import LagrangianInertia
 from .state import State
 from .system import System
-from .terms import Values
+from .terms import Values, residuals
 
 Scalar = Float[Array, ""]
 
@@ -58,6 +59,28 @@ def check_values(system: System, state: State, values: Values) -> tuple[Check, .
 
 def _count_infinite(values: object) -> Array:
     return sum((jnp.sum(~jnp.isfinite(x)).astype(float) for x in jax.tree_util.tree_leaves(values)), jnp.zeros(()))
+
+
+def undefined(
+    system: System, ts: Float[Array, " T"], q: Float[Array, " nq"], v: Float[Array, " nv"]
+) -> tuple[int, str]:
+    """The first time at which constraints give no finite numbers, by its index, and a sentence that names these; empty if there is none."""
+    missing = np.asarray(_missing(system, ts, q, v))
+    if not missing.any():
+        return 0, ""
+    index = int(missing.any(axis=1).argmax())
+    names = [name for name, is_missing in zip(system.rows, missing[index], strict=True) if is_missing]
+    text = f"Constraint {listing(names)} must give finite numbers, but does not at t = {float(ts[index]):g}."
+    drivers = {} if system.joints is None else system.joints.drivers(system.params)
+    hint = " The function of a driver must be defined there, that of a distance positive."
+    return index, text + (hint if any(name in drivers for name in names) else "")
+
+
+@program
+def _missing(system: System, ts: Array, q: Array, v: Array) -> Array:
+    """At which times (T, constraints) which constraints give no finite numbers."""
+    finite = lambda t: jnp.isfinite(sum(residuals(system, t, q, v)))
+    return jax.vmap(lambda t: system.largest((~finite(t)).astype(q.dtype)))(ts) > 0
 
 
 def check_rows(system: System, never: Bool[Array, " m"]) -> tuple[Check, ...]:

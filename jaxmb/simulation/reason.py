@@ -1,0 +1,65 @@
+"""Why a run has failed, in words."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..foundations import RESULTS, listing, program
+from ..system import State, System, position_residual, undefined
+from .drift import AbstractDrift
+from .solution import Solution
+
+# At so many times of an interval constraints are looked at, and so often in the part of it where they cease to be defined.
+TIMES, ROUNDS = 33, 4
+# What rounding leaves in constraints is found at so many pairs of poses, by moves of this power of eps, and is of consequence from this part of the
+# tolerance on.
+POSES, MOVE, NOTABLE = 8, 0.45, 0.1
+
+
+def reason(system: System, drift: AbstractDrift, start: State, solution: Solution) -> str:
+    """The result's text; of a failed correction the constraint that is furthest off and by how much; the last of many events."""
+    result, text = solution.result, RESULTS[solution.result]
+    reached = int(np.isfinite(np.asarray(solution.q)).all(axis=-1).sum())
+    last = solution.state(reached - 1) if reached else start
+    system = system.in_mode(last.mode)
+    # One saved time further than it should have come: the last step may end a little before what it cannot pass.
+    if lost := _undefined_from(system, last, solution.ts[min(reached + 1, len(solution.ts) - 1)]):
+        return lost
+    by_event = (result == RESULTS.events_exhausted) | (result == RESULTS.position_mismatch)
+    if bool(by_event) and solution.events is not None and int(solution.events.count):
+        index = int(solution.events.count) - 1
+        text += f" The last, at t = {float(solution.events.t[index]):g}, was {listing(solution.events.what(index))}."
+    if bool(result == RESULTS.projection_failed):
+        off = {name: float(jnp.max(solution.stats["row_residuals"][part])) for name, part in system.rows.items()}
+        # Residuals are relative to the span of each row, so that constraints of different units compare.
+        worst = max(off, key=lambda name: off[name])
+        text += f" Furthest off is constraint '{worst}', by {off[worst]:.3g} relative to the size of the mechanism."
+    rounding, tolerance = float(_rounding(system, last)), drift.tolerance(last.q.dtype)
+    if rounding > NOTABLE * tolerance:
+        text += (
+            f" Rounding alone leaves {rounding:.1g} of that size in constraints, of which the drift correction admits {tolerance:.1g}: places are far from the "
+            "origin beside the size of the mechanism. Place it nearer, or give `jaxmb.Projection` a larger `tol`."
+        )
+    return text
+
+
+def _undefined_from(system: System, last: State, until: Array) -> str:
+    """Which constraints are not defined any more after a state, and from when on; empty if all are."""
+    begin, end, text = last.t, until, ""
+    for _ in range(ROUNDS):
+        ts = jnp.linspace(begin, end, TIMES)
+        index, text = undefined(system, ts, last.q, last.v)
+        begin, end = ts[max(index - 1, 0)], ts[index]
+    return text
+
+
+@program
+def _rounding(system: System, state: State) -> Float[Array, ""]:
+    """What rounding leaves of the constraints at poses around a state, relative to the size of the mechanism."""
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (POSES, system.nv))
+    moves = jnp.finfo(state.q.dtype).eps ** MOVE * signs * state.scale.reach
+    at = jax.vmap(lambda move: position_residual(system, state.t, system.displaced(state.q, move)))
+    # A second difference: places far from the origin do not move smoothly with their coordinates.
+    bend = at(moves) + at(-moves) - 2 * at(0 * moves)
+    return jnp.max(jnp.abs(bend) / state.scale.span, initial=0)
