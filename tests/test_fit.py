@@ -518,6 +518,9 @@ def test_a_search_goes_on_bit_by_bit_as_it_would_have(tmp_path):
     with pytest.raises(ValueError, match="belongs to another one"):
         fit.identify(OSCILLATOR, BOTH, measured(NOISY + 1.0), max_iterations=6, rtol=0.0, checkpoint=path)
     assert [*tmp_path.iterdir()] == [path]
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ValueError, match=r"`checkpoint` must name a whole file, but '.*search' is damaged"):
+        fit.identify(OSCILLATOR, BOTH, measured(), max_iterations=6, rtol=0.0, checkpoint=path)
 
 
 @pytest.mark.slow
@@ -716,10 +719,15 @@ def test_random_starts_are_the_same_in_a_program():
     assert np.all((low <= alone) & (alone <= high)) and np.array_equal(alone[0], np.ones(2))
 
 
-def test_a_search_is_told_by_its_numbers_and_the_names_of_its_functions():
+def test_a_search_is_told_by_its_numbers_and_its_functions():
+    """By their names and texts, those among the static parts of a mechanism too."""
     one = {"law": exact, "k": jnp.ones(2)}
     assert _fingerprint(one) == _fingerprint(dict(one))
     assert len({_fingerprint(x) for x in (one, one | {"law": measured}, one | {"k": 2 * jnp.ones(2)})}) == 3
+    push = lambda motion: -1.0
+    pull = lambda motion: 1.0
+    assert push.__qualname__ == pull.__qualname__
+    assert len({_fingerprint(P.JointForce("law", "O", law)) for law in (push, pull)}) == 2
 
 
 # Names

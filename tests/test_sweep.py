@@ -216,7 +216,9 @@ def test_a_chunk_that_is_torn_is_named(tmp_path):
         chunk.write_bytes(whole[chunk][:-4])
         assert status(tmp_path).missing == missing
         if not missing:
-            refused(r"shard-000001\.zarr must be whole, but: .*\. Once it is removed", jm.sweep.open, tmp_path)
+            text = r"shard-000001\.zarr must be whole, but: .*\. Once it is removed"
+            refused(text, jm.sweep.open, tmp_path)
+            refused(text, run, square, a, tmp_path, rows_per_shard=32, kind="zarr")
         chunk.write_bytes(whole[chunk])
     assert jm.sweep.open(tmp_path).y.size == 64
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from ..foundations import folder_there, replacing
+from ..foundations import Function, folder_there, replacing, text_digest
 
 T = TypeVar("T")
 # Raised whenever the arrays of a search, or their order, change: an old file is refused then, not misread.
@@ -51,9 +51,14 @@ class Checkpoint:
             if header != self.header:
                 raise ValueError(
                     f"Argument `checkpoint` must name a file of this search, or none, but '{self.path}' belongs to another one: other "
-                    "parameters, data, options or formats. Delete it, or give another name."
+                    "parameters, data, functions, options or formats. Delete it, or give another name."
                 )
-            return eqx.tree_deserialise_leaves(file, like)
+            try:
+                return eqx.tree_deserialise_leaves(file, like)
+            except Exception as error:
+                raise ValueError(
+                    f"Argument `checkpoint` must name a whole file, but '{self.path}' is damaged: delete it."
+                ) from error
 
     def save(self, state: PyTree) -> None:
         """Writes the state."""
@@ -66,14 +71,14 @@ class Checkpoint:
 
 
 def _fingerprint(tree: PyTree) -> str:
-    """A digest of all numbers of a tree, their shapes and types; functions count by their names."""
+    """A digest of all numbers of a tree, their shapes and types; functions count by their names and texts."""
     digest = hashlib.sha256()
-    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: isinstance(x, Function))[0]:
         digest.update(jax.tree_util.keystr(path).encode())
         if eqx.is_array_like(leaf):
             array = np.asarray(leaf)
             digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
         else:
-            # Code cannot be compared; a function of another name is certainly another one.
-            digest.update(getattr(leaf, "__qualname__", type(leaf).__qualname__).encode())
+            fn = leaf.fn if isinstance(leaf, Function) else leaf
+            digest.update((getattr(fn, "__qualname__", type(fn).__qualname__) + text_digest(fn)).encode())
     return digest.hexdigest()

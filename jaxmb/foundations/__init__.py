@@ -66,6 +66,7 @@ from .files import toml_table as toml_table
 from .function import as_function as as_function
 from .function import calling as calling
 from .function import Function as Function
+from .function import text_digest as text_digest
 from .lanes import FEWEST as FEWEST
 from .lanes import PART as PART
 from .lanes import over_leading_axes as over_leading_axes

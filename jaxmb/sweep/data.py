@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..foundations import TextInNotebooks, contract, counted, optional, warn
 from .manifest import load
-from .shards import Shards
+from .shards import Shards, reading
 from .table import NUMBER
 
 if TYPE_CHECKING:
@@ -90,13 +90,8 @@ def _lazy(path: pathlib.Path, data: "xarray.Dataset") -> "xarray.Dataset":
     """With dask an array of chunks, otherwise all numbers, after which the file is closed."""
     if importlib.util.find_spec("dask") is not None:
         return data.chunk()
-    with data:
-        try:
-            return data.load()
-        except Exception as error:
-            raise ValueError(
-                f"{path} must be whole, but: {error}. Once it is removed, `run` makes it again."
-            ) from error
+    with data, reading(path):
+        return data.load()
 
 
 def _with_common_times(data: "xarray.Dataset") -> "xarray.Dataset":

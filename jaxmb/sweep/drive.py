@@ -35,7 +35,7 @@ from ..verification import check as run_check
 from .manifest import claim, manifest
 from .meter import Meter, on_a_line
 from .results import check_function, dataset_of, verdict_counts
-from .shards import KINDS, Shards
+from .shards import KINDS, Shards, reading
 from .table import Table, as_table, part
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _compute(
 ) -> Report:
     """Computes the shards that are not there."""
     verdicts, failed, checks = Counter(), {}, {}
-    present = [i for i in own if _count(verdicts, shards.read(i))]
+    present = [i for i in own if _count(verdicts, shards.read(i), shards.path(i))]
     missing = sorted({*own} - {*present})
     meter = Meter(len(missing), sum(len(shards.numbers(i)) for i in missing), say)
     for i in missing:
@@ -189,7 +189,7 @@ def _compute(
             continue
         data = dataset_of(results, table, numbers)
         shards.write(i, data)
-        _count(verdicts, data)
+        _count(verdicts, data, shards.path(i))
         if system_of is not None:
             checks |= _checked(system_of, results, table, numbers)
         meter.add(i, len(numbers))
@@ -220,11 +220,11 @@ def _checked(
     return {number: run_check(system_of(_row(table, number)), solution)}
 
 
-def _count(verdicts: Counter[str], data: "xarray.Dataset | None") -> bool:
+def _count(verdicts: Counter[str], data: "xarray.Dataset | None", path: pathlib.Path) -> bool:
     """Adds the verdicts of a shard; False if there is none."""
     if data is None:
         return False
-    with data:
+    with data, reading(path):
         verdicts.update(verdict_counts(data))
     return True
 

@@ -1,7 +1,5 @@
 """What a folder of shards belongs to."""
 
-import hashlib
-import inspect
 import json
 import os
 import pathlib
@@ -11,7 +9,7 @@ from typing import Any
 
 import jax
 
-from ..foundations import default_float, version
+from ..foundations import default_float, text_digest, version
 from .shards import KINDS
 from .table import Table, digest
 
@@ -26,7 +24,7 @@ def manifest(fn: Callable[..., Any], table: Table, rows_per_shard: int, shards: 
     return {
         "format": FORMAT,
         "function": f"{getattr(fn, '__module__', None)}:{getattr(fn, '__qualname__', type(fn).__qualname__)}",
-        "source": _source(fn),
+        "source": text_digest(fn),
         "columns": columns,
         "table": digest(table),
         "rows": len(next(iter(table.values()))),
@@ -37,14 +35,6 @@ def manifest(fn: Callable[..., Any], table: Table, rows_per_shard: int, shards: 
         "platform": jax.default_backend(),
         "versions": {name: version(name) for name in PACKAGES},
     }
-
-
-def _source(fn: Callable[..., Any]) -> str:
-    """A fingerprint of the text of the function, which does not reach what it calls."""
-    try:
-        return hashlib.sha256(inspect.getsource(inspect.unwrap(fn)).encode()).hexdigest()
-    except (OSError, TypeError):
-        return "unknown"
 
 
 def claim(folder: pathlib.Path, own: dict[str, Any]) -> None:

@@ -1,10 +1,12 @@
 """Files of a sweep, each with the results of some neighbouring rows."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
 import shutil
 import uuid
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -95,6 +97,19 @@ class Shards:
         for leftover in self.folder.glob(".shard-*.part"):
             if (self.folder / leftover.name[1:].rsplit(".", 2)[0]).exists():
                 _remove(leftover)
+
+
+@contextlib.contextmanager
+def reading(path: pathlib.Path) -> Iterator[None]:
+    """Where the results of a shard are read: one that was damaged after it was written is named.
+
+    Raises:
+        ValueError: with its path.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{path} must be whole, but: {error}. Once it is removed, `run` makes it again.") from error
 
 
 def _remove(path: pathlib.Path) -> None:
