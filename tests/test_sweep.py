@@ -110,6 +110,15 @@ def test_rows_with_times_of_their_own_keep_them(tmp_path):
     assert float(data.q[0, 2, 0]) == pytest.approx(float(data.q[1, 1, 0]), rel=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:coordinate 'arm length' has a space")
+@pytest.mark.parametrize("kind", ["nc", "zarr"])
+def test_columns_with_spaces_in_their_names_are_coordinates(tmp_path, kind):
+    run(lambda row: {"area": row["arm length"] ** 2}, {"arm length": [1.0, 2.0]}, tmp_path, kind=kind)
+    data = jm.sweep.open(tmp_path)
+    assert [*data.data_vars] == ["area"] and {*data.coords} == {"row", "arm length"}
+    assert data.area.where(data["arm length"] == 2.0, drop=True).item() == 4.0
+
+
 def test_integers_are_finite(tmp_path):
     report = run(lambda row: {"half": row["n"] // 2, "y": 1.0 / row["n"]}, {"n": np.array([0, 1, 2])}, tmp_path)
     assert report.verdicts == {"finite": 2, "not finite": 1}
@@ -518,10 +527,13 @@ def test_descriptions_say_the_precision(tmp_path):
         ),
         (
             {"fn": lambda row: row["a"]},
-            "`fn` must return a `Solution` or a dictionary of arrays, .* but returns an array",
+            "`fn` must return a `Solution` or a dictionary of arrays of real numbers, .* but returns an array",
             TypeError,
         ),
         ({"fn": lambda row: {"y": row}}, "`fn` must return .* but returns {'y': 'dict'}", TypeError),
+        ({"fn": lambda row: {"y": 1j * row["a"]}}, "`fn` must return .* but returns {'y': 'complex128'}", TypeError),
+        ({"fn": lambda row: {"y/z": row["a"]}}, "must have names without a slash, but there are 'y/z'", ValueError),
+        ({"table": {"a/b": [1.0]}}, "must have names without a slash, but there are 'a/b'", ValueError),
         (
             {"fn": lambda row: {"a": row["a"]}},
             "must have other names than the columns of the table, but 'a' is both",

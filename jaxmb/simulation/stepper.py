@@ -92,6 +92,7 @@ class Stepper(AbstractStepper):
     substeps: int = eqx.field(static=True)
     engine: AbstractEngine | None = eqx.field(static=True)
 
+    @contract
     def __call__(self, state: State, u: Numbers | None = None) -> State:
         """The state after a step; its coordinates and velocities are NaN, and so are derivatives, where there is none.
 
@@ -104,6 +105,7 @@ class Stepper(AbstractStepper):
         """
         return _step(self, state, u)[0]
 
+    @contract
     def with_result(self, state: State, u: Numbers | None = None) -> tuple[State, RESULTS]:
         """The state after a step, as by a call, and what `Solution.result` would say of it."""
         return _step(self, state, u)

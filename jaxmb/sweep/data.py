@@ -65,7 +65,7 @@ def open(folder: str | os.PathLike[str]) -> "xarray.Dataset":
         ValueError: naming a shard that was damaged after it was written.
         ImportError: without `pip install jaxmb[data]`.
     """
-    concat, shards = optional("xarray", "data").concat, _shards(folder)
+    concat, shards, columns = optional("xarray", "data").concat, _shards(folder), load(pathlib.Path(folder))["columns"]
     shards_by_number = {i: shards.read(i) for i in range(shards.count)}
     parts = {shards.path(i): data for i, data in shards_by_number.items() if data is not None}
     state = _status(shards, tuple(i for i, data in shards_by_number.items() if data is None))
@@ -83,7 +83,8 @@ def open(folder: str | os.PathLike[str]) -> "xarray.Dataset":
         join="exact",
     )
     data.attrs |= {"rows": state.rows, "missing_rows": state.missing_rows, "missing_shards": len(state.missing)}
-    return _with_common_times(data)
+    # NetCDF does not know a coordinate by a name with a space.
+    return _with_common_times(data.set_coords([*columns]))
 
 
 def _lazy(path: pathlib.Path, data: "xarray.Dataset") -> "xarray.Dataset":

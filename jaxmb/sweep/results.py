@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import PyTree
 
 from ..foundations import RESULTS, listing, optional
 from ..simulation import Solution, verdict_variables
-from .table import NUMBER, Table, part
+from .table import NUMBER, Table, check_names, part
 
 if TYPE_CHECKING:
     import xarray
@@ -38,20 +39,27 @@ def check_function(fn: Callable[..., object], table: Table) -> PyTree:
         ) from error
     if isinstance(shapes, Solution):
         return shapes
-    fits = lambda name, x: isinstance(name, str) and ((_IS_RESULT(x) and name == "result") or hasattr(x, "shape"))
+    fits = lambda name, x: isinstance(name, str) and ((_IS_RESULT(x) and name == "result") or _is_real(x))
     if not isinstance(shapes, dict) or not shapes or not all(fits(name, x) for name, x in shapes.items()):
         kinds = (
-            {name: type(x).__name__ for name, x in shapes.items()}
+            {name: str(getattr(x, "dtype", type(x).__name__)) for name, x in shapes.items()}
             if isinstance(shapes, dict)
             else "an array"
             if hasattr(shapes, "shape")
             else type(shapes).__name__
         )
         raise TypeError(
-            f"Argument `fn` must return a `Solution` or a dictionary of arrays, in which a `result` may be, but returns {kinds}."
+            f"Argument `fn` must return a `Solution` or a dictionary of arrays of real numbers, in which a `result` may be, but returns {kinds}."
         )
+    check_names(shapes)
     _check_names(shapes, table)
     return shapes
+
+
+def _is_real(x: object) -> bool:
+    """Whether it is an array of numbers that every kind of file holds."""
+    kinds, dtype = (jnp.floating, jnp.integer, jnp.bool_), getattr(x, "dtype", None)
+    return dtype is not None and any(jnp.issubdtype(dtype, kind) for kind in kinds)
 
 
 def _check_names(results: Collection[str], table: Table) -> None:

@@ -1,7 +1,7 @@
 """Tables of parameters: columns of equal length, a row for each evaluation."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ def as_table(columns: object) -> Table:
 
     Raises:
         TypeError: if `columns` is no mapping of names to numbers.
-        ValueError: if there is none, one is called "row", holds numbers that are not finite, or has another length.
+        ValueError: if there is none, one is called "row" or has a slash in its name, holds numbers that are not finite, or has another length.
     """
     items: Any = getattr(columns, "items", None)  # a frame of pandas is no `Mapping`, but has them
     if items is None or isinstance(columns, type) or not all(isinstance(name, str) for name, _ in items()):
@@ -29,12 +29,20 @@ def as_table(columns: object) -> Table:
         raise ValueError(
             f"Argument `table` must hold columns, and none called '{NUMBER}', but holds {listing(by_name)}."
         )
+    check_names(by_name)
     table = {name: _column(name, values) for name, values in by_name.items()}
     lengths = {name: len(values) for name, values in table.items()}
     if len(set(lengths.values())) > 1 or not min(lengths.values()):
         counts = ", ".join(f"'{name}' has {length}" for name, length in lengths.items())
         raise ValueError(f"Argument `table` must hold columns of one length, of one row at least, but {counts}.")
     return table
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuses names of columns or results that files take for paths: Zarr would hide what is called so."""
+    paths = [name for name in names if "/" in name]
+    if paths:
+        raise ValueError(f"Columns and results must have names without a slash, but there are {listing(paths)}.")
 
 
 def _column(name: str, values: object) -> np.ndarray:
