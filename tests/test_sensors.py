@@ -175,9 +175,16 @@ def sprung():
 
 def test_turns_of_a_joint_that_is_no_coordinate_are_counted_along_a_run():
     system = arm().build("absolute")
-    angle = np.linspace(0.0, 9.0, 7)
-    run = recorded(system, np.stack([0.5 * np.cos(angle), 0.5 * np.sin(angle), angle], axis=1))
-    np.testing.assert_allclose(jm.coordinate(system, run, "pin"), angle, atol=1e-12)
+    slow, fast = (
+        np.linspace(0.0, 9.0, 7),
+        -25.0 * np.arange(7.0) + 0.3 * np.arange(7.0) ** 2,
+    )  # some turns between saved times
+    for angle, rate in ((slow, 0.0 * slow), (fast, -25.0 + 0.6 * np.arange(7.0))):
+        across = np.stack([-0.5 * np.sin(angle), 0.5 * np.cos(angle), angle**0], axis=1)
+        run = recorded(
+            system, np.stack([0.5 * np.cos(angle), 0.5 * np.sin(angle), angle], axis=1), across * rate[:, None]
+        )
+        np.testing.assert_allclose(jm.coordinate(system, run, "pin"), angle, atol=1e-12)
     np.testing.assert_allclose(
         jm.coordinate(system, run.states, "pin"), np.arctan2(np.sin(angle), np.cos(angle)), atol=1e-12
     )

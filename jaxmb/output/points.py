@@ -96,8 +96,8 @@ def pose(system: System, motion: Solution | State, point: object) -> Float[Array
 def coordinate(system: System, motion: Solution | State, name: str) -> Float[Array, "..."]:
     """A joint coordinate in m or rad, whether it is one of the system's or not.
 
-    Angles of joints whose turns are not counted lie between −π and π; along a solution they are made continuous, which needs
-    saved times less than half a turn apart.
+    Angles of joints whose turns are not counted lie between −π and π; along a solution they are made continuous by their rates, of which the
+    trapezoidal rule must tell the way between two saved times to half a turn.
 
     Args:
         system: built from a mechanism.
@@ -105,11 +105,15 @@ def coordinate(system: System, motion: Solution | State, name: str) -> Float[Arr
         name: "joint", or "joint.coordinate" where it has several.
     """
     linkage = linkage_of(system)
-    values = _at(system, motion, Motion.coordinate, name)
     # Only along a solution: states by themselves have no order in which turns could be counted. Times are its last axis.
-    if isinstance(motion, Solution) and linkage.wraps(name):
-        values = jnp.unwrap(values, axis=-1)
-    return values
+    if not (isinstance(motion, Solution) and linkage.wraps(name)):
+        return _at(system, motion, Motion.coordinate, name)
+    values, rates = jnp.moveaxis(_at(system, motion, _angle_and_rate, name), -1, 0)
+    ways = 0.5 * (rates[..., 1:] + rates[..., :-1]) * jnp.diff(motion.ts)
+    expected = jnp.cumsum(jnp.pad(ways, [(0, 0)] * (ways.ndim - 1) + [(1, 0)]), axis=-1)
+    turned = expected + jnp.unwrap(values - expected, axis=-1)
+    # Whole turns alone are added: nothing is lost of the digits and derivatives of the angle.
+    return values + 2 * jnp.pi * jnp.round((turned - values) / (2 * jnp.pi))
 
 
 @contract
@@ -148,6 +152,10 @@ def _at(system: System, motion: Solution | State, read: Callable[..., Array], ar
     """`read(motion of the mechanism, argument)` at each state."""
     linkage_of(system)
     return over_states(_PointReader(read, argument), strong(system), strong(motion))
+
+
+def _angle_and_rate(motion: Motion, name: str) -> Float[Array, "2"]:
+    return jnp.stack([motion.coordinate(name), motion.rate(name)])
 
 
 class _PointReader(eqx.Module):
