@@ -728,6 +728,9 @@ def test_a_search_is_told_by_its_numbers_and_its_functions():
     pull = lambda motion: 1.0
     assert push.__qualname__ == pull.__qualname__
     assert len({_fingerprint(P.JointForce("law", "O", law)) for law in (push, pull)}) == 2
+    once = Parameter("k", 1.0, modifier=lambda model, x: model.with_params({"k": x, "c": x}))
+    twice = Parameter("k", 1.0, modifier=lambda model, x: model.with_params({"k": 2 * x, "c": x}))
+    assert len({_fingerprint(Unknowns.of([p], Setup(OSCILLATOR))) for p in (once, twice)}) == 2
 
 
 # Names

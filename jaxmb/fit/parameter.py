@@ -15,6 +15,7 @@ from ..foundations import (
     NoNaN,
     TextInNotebooks,
     aligned,
+    as_function,
     as_parameters,
     calling,
     contract,
@@ -119,7 +120,7 @@ class Unknowns(eqx.Module):
 
     names: tuple[str, ...] = eqx.field(static=True)
     locations: tuple[Location | None, ...]
-    modifiers: tuple[Any, ...] = eqx.field(static=True)
+    modifiers: tuple[Any, ...]
     nominal: dict[str, Array]
     free: tuple[str, ...] = eqx.field(static=True)
     low: Float[Array, " n"]
@@ -143,7 +144,7 @@ class Unknowns(eqx.Module):
         return cls(
             names=tuple(names),
             locations=entries,
-            modifiers=tuple(p.modifier for p in parameters),
+            modifiers=tuple(as_function(p.modifier, f"modifier of parameter '{p.name}'") for p in parameters),
             nominal=nominal,
             free=free,
             low=low / scale,
