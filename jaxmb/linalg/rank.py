@@ -93,7 +93,8 @@ def _sizes_by_inertia(
         sizes = jnp.where(sizes > 0, sizes, new)
         pull = jnp.sum(jnp.where(sizes[:, None] > 0, squared / jnp.where(sizes > 0, sizes, 1)[:, None], 0), axis=0)
         inertia = jnp.where(heavy, inertia, pull)
-    alone = jnp.sum(squared, axis=1) / jnp.max(inertia, initial=0)  # rows without any mass
+    heaviest = jnp.max(inertia, initial=0)
+    alone = jnp.sum(squared, axis=1) / jnp.where(heaviest > 0, heaviest, 1)  # rows without any mass
     sizes = jnp.where(sizes > 0, sizes, alone)
     return all_heavy, jnp.sqrt(jnp.where(sizes > 0, sizes, 1))
 
