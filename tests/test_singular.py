@@ -778,10 +778,23 @@ def test_a_compiled_run_tells_what_its_program_has_made(monkeypatch):
         monkeypatch.setattr(compiled_run, "dense_work", lambda system, size=size: size)
         assert (run(Watch(*reads)) is not None) == worth
     assert run(max_steps=None) is None
+    assert run(controller=Noted()) is None and run(solver=ConstrainedSolver(NotedBosh3())) is None
     monkeypatch.setattr(VectorField, "takes_samples", True)
     assert run() is None
     known = None
     assert run() is None
+
+
+class Noted(dfx.ConstantStepSize):
+    """With a set, which is no key of a program."""
+
+    notes: object = eqx.field(default_factory=set)
+
+
+class NotedBosh3(dfx.Bosh3):
+    """With a set, which is no key of a program."""
+
+    notes: object = eqx.field(default_factory=set)
 
 
 class Controlled(dfx.ConstantStepSize):
