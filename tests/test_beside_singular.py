@@ -379,7 +379,7 @@ def test_rows_are_certain_if_they_are_far_from_dependent_in_the_metric_of_the_ma
 @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e6])
 def test_rows_close_to_being_dependent_are_at_rest_where_their_combination_holds_to_rounding(unit):
     """φ₁ = x and φ₂ = x + δ y in units of their own: what rounding leaves of φ₂ − φ₁ a correction would divide by δ."""
-    delta, units, spans, rate = 1e-6, jnp.array([1.0, unit]), jnp.array([0.3, 0.5]), 7.0
+    delta, units, spans, rate = 1e-6, jnp.array([1.0, unit]), jnp.array([0.3, 0.5]), 0.7
     rows = units[:, None] * jnp.array([[1.0, 0.0], [1.0, delta]])
     scale = jm.system.Scale(units, units * spans, jnp.ones(2), units, jnp.array(rate))
     factor = jm.linalg.ConstrainedFactor(jnp.eye(2), rows, units, jnp.ones(2, bool))

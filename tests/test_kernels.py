@@ -1684,7 +1684,8 @@ class Told(RunProgram):
 
 
 @pytest.mark.parametrize(
-    ("guarded", "ended", "failed"), [(False, False, False), (True, True, False), (True, False, True)]
+    ("guarded", "ended", "failed"),
+    [(False, False, False), (True, True, False), (True, False, False), (True, False, True)],
 )
 def test_the_tangent_of_a_run_goes_along_its_accepted_steps(guarded, ended, failed, monkeypatch):
     """Of the parameters that move. Where a guard ends it that of the end is read between two states; a run that has failed has none."""
@@ -1697,7 +1698,7 @@ def test_the_tangent_of_a_run_goes_along_its_accepted_steps(guarded, ended, fail
 
     def tangent(*operands):
         given.extend(operands)
-        return 10 * operands[4][:, None] + jnp.arange(len(operands[4]))[:, None], jnp.array([9.0])
+        return 10 * operands[4][:, None] + jnp.arange(len(operands[4]))[:, None], jnp.array([4.0])
 
     monkeypatch.setattr(compiled_run, "_tangent_program", lambda *_: tangent)
     for y0_dot in (None, jnp.array([8.0])):
@@ -1712,7 +1713,7 @@ def test_the_tangent_of_a_run_goes_along_its_accepted_steps(guarded, ended, fail
         expected = [*tape, 6 - failed, times, [0.0 if y0_dot is None else 8.0], [True, True], 4.0, 5.0, 11.0]
         for a, b in zip(given, expected, strict=True):
             np.testing.assert_array_equal(a, b)
-        ends = np.nan if failed else 10 * 0.7 + 2 if ended else 9.0
+        ends = np.nan if failed else 10 * 0.7 + 2 if ended else 4.0
         np.testing.assert_allclose(tangents[2], [ends])
         np.testing.assert_allclose(tangents[5][:, 0], [np.nan] * 2 if failed else 10 * np.array(times[:2]) + [0, 1])
 

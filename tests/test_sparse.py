@@ -172,7 +172,7 @@ def test_factors_agree(seed):
     assert widest.max() < 1e-11
 
 
-@pytest.mark.parametrize("m", [4, 70])
+@pytest.mark.parametrize("m", [64, 65])
 def test_rows_are_certainly_independent_or_so_are_those_that_others_follow_from(m):
     """All of them; with one stated twice only where there are many; with one that is nearly another none, be it lost or not."""
     n = m + 1

@@ -507,6 +507,33 @@ def test_a_curve_is_walked_along_by_steps_that_fit_its_turns_up_to_where_somethi
     assert status[5:].tolist() == [2, 3, 2] and not counts[5:].any()  # at a limit that the way leads beyond
 
 
+class Beside(Line):
+    """A curve that passes by another one at 0.5: longer steps than 0.02 end on that, which is what happens."""
+
+    def advance(self, at, length):
+        end = at.values[0] + length
+        over = (at.values[0] < 0.5) & (end >= 0.5) & (length > 0.02)
+        return place(end, image=(0.0, jnp.where(over, self.what, 0.0))), end < 2, 0.1
+
+    def events(self, start, at, trial):
+        return jnp.zeros(5, bool).at[0].set(trial.image[1] > at.image[1])
+
+
+def test_steps_are_shorter_where_they_go_over_to_what_passes_close_by():
+    """From 1e-5 of a step apart on in what a pose looks like, which is 2e-6 here; nearer to it the curve is the same."""
+
+    @jax.jit
+    @jax.vmap
+    def walked(apart):
+        path = Beside(*[None] * 4, (None,) * 2, (False,) * 2, jnp.array([0.0, 9.0]), jnp.asarray(0.1), apart)
+        walk = _follow(path, place(0.45), 5)
+        return walk.points.values[:, 0], walk.happened
+
+    values, happened = map(np.asarray, walked(jnp.array([1.8e-6, 2.2e-6])))
+    np.testing.assert_allclose(values, [[0.45, 0.5, 0.6, 0.7, 0.8], [0.45, 0.5, 0.525, 0.55, 0.575]], atol=1e-12)
+    assert np.argwhere(happened).tolist() == [[0, 1, 0]]
+
+
 @functools.cache
 def line_walk(which, at, room=80):
     """A walk from 0.1 on which one of all that may happen does."""
