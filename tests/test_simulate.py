@@ -19,7 +19,7 @@ from jaxmb.foundations import Check
 from jaxmb.simulation.clipping import Interrupted, Landing, Limited, ends_of_steps, landing
 from jaxmb.simulation.feedback import FeedbackLoop, breaks_of
 from jaxmb.simulation.method import Method
-from jaxmb.simulation.simulate import _most_steps, _step_sizes
+from jaxmb.simulation.simulate import _message, _most_steps, _step_sizes
 from jaxmb.simulation.solution import _interpolate
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
@@ -331,6 +331,27 @@ def test_messages(message):
     system, (q, v) = pendulum()
     with pytest.raises(ValueError, match=message):
         jm.simulate(system, jm.assemble(system, q, v), **BAD[message])
+
+
+def test_a_result_is_told_with_the_last_event_or_the_constraint_that_is_furthest_off_if_that_is_why(monkeypatch):
+    rows = SimpleNamespace(rows={"both": slice(0, 2), "one": slice(2, 3)})
+    monkeypatch.setattr(jm.System, "in_mode", lambda self, modes: rows)
+    events = SimpleNamespace(count=2, t=[0.2, 0.7, 0.0], what=lambda i: ["a", "b", "c"][i : i + 1])
+    none, stats = SimpleNamespace(count=0), {"row_residuals": np.array([0.1, 0.3, 0.2])}
+    last, worst = " The last, at t = 0.7, was 'b'.", " Furthest off is constraint 'both', by 0.3 relative to the size"
+    R = jm.RESULTS
+    for result, happened, told in (
+        (R.events_exhausted, events, last),
+        (R.position_mismatch, events, last),
+        (R.position_mismatch, none, ""),
+        (R.position_mismatch, None, ""),
+        (R.projection_failed, events, worst),
+        (R.max_steps_reached, events, ""),
+    ):
+        solution = object.__new__(jm.Solution)
+        solution.__dict__.update(result=result, events=happened, stats=stats, modes=None)
+        text = _message(object.__new__(jm.System), solution).removeprefix(R[result])
+        assert text.startswith(told) and bool(text) == bool(told)
 
 
 def test_new_numbers_do_not_compile_again():

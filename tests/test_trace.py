@@ -176,7 +176,8 @@ def test_directions_at_which_quadratic_forms_vanish():
     """(x + y)(x − y), x y, and in space x² + y² = 2 z² with x = ± y, and x² = y² = z² = w²; none, and a continuum."""
     found = lambda *forms: np.abs(_common_zeros(np.array(forms, float)))
     cone, planes = np.diag([1.0, 1.0, -2.0]), np.diag([1.0, -1.0, 0.0])
-    np.testing.assert_allclose(found(np.diag([3.0, -3.0])), np.full((2, 2), np.sqrt(0.5)), atol=1e-9)
+    for unit in (3.0, 1e-9):
+        np.testing.assert_allclose(found(unit * np.diag([1.0, -1.0])), np.full((2, 2), np.sqrt(0.5)), atol=1e-9)
     np.testing.assert_allclose(np.sort(found([[0, 1], [1, 0]]), axis=0), [[0, 0], [1, 1]], atol=1e-9)
     np.testing.assert_allclose(found(cone, planes), np.full((4, 3), np.sqrt(1 / 3)), atol=1e-9)
     all_alike = found(*(np.diag([*row, -1.0]) for row in np.eye(3)))
