@@ -189,7 +189,7 @@ def test_drift_options():
 
 
 def test_rows_are_pulled_back_by_what_they_and_their_rates_are_off():
-    """By −2α (C v + b) − β² φ; of a row that has no position φ is zero."""
+    """By −2α (C v + b) − β² φ, where α = β = 10 by default; of a row that has no position φ is zero."""
     rows = [
         jm.Holonomic("curve", lambda t, q, p: q[0] * q[1] - t),
         jm.Pfaffian("rolls", lambda t, q, v, p: v[0] - 3 * v[1]),
@@ -197,8 +197,9 @@ def test_rows_are_pulled_back_by_what_they_and_their_rates_are_off():
     system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=rows)
     scale = jm.system.Scale(*map(jnp.ones, (2, 2, 2, 2, ())))
     state = jm.State(jnp.array(1.5), jnp.array([2.0, 3.0]), jnp.array([0.5, 0.7]), scale)
-    expected = [-2 * 0.3 * (2 * 0.7 + 3 * 0.5 - 1) - 4.0**2 * 4.5, -2 * 0.3 * (0.5 - 3 * 0.7)]
-    np.testing.assert_allclose(jm.Baumgarte(0.3, 4.0).feedback(system, state), expected, rtol=1e-14)
+    for alpha, beta, drift in ((0.3, 4.0, jm.Baumgarte(0.3, 4.0)), (10, 10, jm.Baumgarte())):
+        expected = [-2 * alpha * (2 * 0.7 + 3 * 0.5 - 1) - beta**2 * 4.5, -2 * alpha * (0.5 - 3 * 0.7)]
+        np.testing.assert_allclose(drift.feedback(system, state), expected, rtol=1e-14)
 
 
 def test_dense_output_is_continuous_accurate_and_on_the_constraints():

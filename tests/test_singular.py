@@ -822,6 +822,7 @@ def test_a_run_in_diffraxs_loop_tells_what_that_has_made(monkeypatch):
         assert len(saved.subs) == 2 + tape and saved.dense == (not tape) and saved.solver_state
         assert saved.subs[1].t1 and (not tape or (saved.subs[2].t0 and saved.subs[2].steps))
         assert isinstance(options["adjoint"], dfx.ForwardMode) and options["max_steps"] == 7
+        assert not options["throw"]  # whoever asked is told at the end of the run
         if tape:
             assert kept.ts is times[2] and kept.ys is states[2] and kept.count == 4 - failed and kept.end is y0
             ends = [1.0, 2.0, 3.9, 4.0] if failed else [1.0, 2.0, 3.0, 3.9]
