@@ -488,7 +488,7 @@ def test_a_curve_is_walked_along_by_steps_that_fit_its_turns_up_to_where_somethi
         walk = _follow(path, place(begin, rate), 80)
         return walk.points.values[:, 0], walk.happened, walk.count, walk.status
 
-    begin, rate = [0.0, 0.0, 0.0, 0.0, 1.0, 9 - 5e-11, 9 - 3e-10, 5e-11], [1.0] * 7 + [-1.0]
+    begin, rate = [0.0, 0.0, 0.0, 0.0, 1.0, 9 - 1.5e-10, 9 - 3e-10, 5e-11], [1.0] * 5 + [2.0] * 2 + [-1.0]
     whats = np.full((8, 5), np.inf)
     whats[np.arange(4), 1 + np.arange(4)] = 0.93
     values, happened, counts, status = (np.asarray(x) for x in walked(*map(jnp.array, (whats, begin, rate))))
