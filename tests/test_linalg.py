@@ -199,7 +199,7 @@ def test_many_rows(count):
 
 @pytest.mark.parametrize("count", [0, 4, 20, 81])  # none, unrolled, in a loop, and by blocks of rows
 def test_rows_are_made_orthonormal_in_their_order(count):
-    """Q = W C, W lower triangular, Q orthonormal but for rows that follow from those before them, which are zero."""
+    """Q = W C, W lower triangular, Q orthonormal but for rows that follow from those before them, which are zero: of them W takes the row itself and others."""
     rng = np.random.default_rng(4)
     rows = rng.normal(size=(count, 90))
     kept = np.arange(count) % 20 != 3
@@ -209,6 +209,7 @@ def test_rows_are_made_orthonormal_in_their_order(count):
     np.testing.assert_allclose(q @ q.T, np.diag(kept.astype(float)), atol=1e-13)
     np.testing.assert_allclose(w @ rows, q, atol=1e-12)
     np.testing.assert_array_equal(np.triu(w, 1), 0)
+    np.testing.assert_array_equal(np.diag(w)[~kept], 1)
 
 
 @pytest.mark.parametrize("n", [3, 40])
