@@ -1563,6 +1563,14 @@ def test_derivatives_of_what_is_looked_up():
     )
 
 
+def test_backwards_a_place_beyond_the_ends_of_a_table_stands_for_the_end():
+    fn = lambda x, i: [lax.dynamic_index_in_dim(x**2, i, 0, keepdims=False)]
+    back = VJPProgram(fn, shaped(3), Shaped((), jnp.int32), moving=(0,), at=2)
+    x, places = jnp.array([1.0, 2.0, 4.0]), jnp.arange(-1, 5, dtype=jnp.int32)
+    found = jax.jit(jax.vmap(lambda i: back(x, i, jnp.array(3.0))[0]))(places)
+    np.testing.assert_allclose(found, 3 * 2 * x * np.eye(3)[[2, 0, 1, 2, 2, 2]])
+
+
 def test_derivatives_that_are_too_large_are_those_of_the_function_itself(monkeypatch):
     """In both modes, over lanes of which some share operands, and once more."""
     fn = lambda x, y: [jnp.outer(jnp.sin(x), y) @ jnp.cos(y), x > 0]
