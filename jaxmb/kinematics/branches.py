@@ -91,4 +91,4 @@ def _common_zeros(forms: np.ndarray) -> np.ndarray:
         if np.abs(a @ forms @ a).max() < 1e-6 and all(abs(a @ b) < 1 - 1e-6 for b in zeros):
             zeros.append(a)
     # Bézout: d − 1 quadratic forms meet in no more than 2^(d−1) directions, unless in a continuum of them.
-    return np.array(zeros).reshape(-1, count) if len(zeros) <= 2 ** (count - 1) else np.zeros((0, count))
+    return np.array(zeros).reshape(len(zeros), count) if len(zeros) <= 2 ** (count - 1) else np.zeros((0, count))
