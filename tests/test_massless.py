@@ -278,6 +278,10 @@ def test_the_inertia_beside_a_velocity_is_the_largest_one_that_its_rows_move_wit
             if takes_part[i, j] and takes_part[i, k] and np.sqrt(LIGHT) * own[k] > own[j]:
                 expected[j] = max(expected[j], own[k] * squared[i, j] / squared[i, k])
         np.testing.assert_allclose(found, expected, rtol=1e-12)
+    # An entry takes part from a hundredth of the others on.
+    for x, beside in ((0.0101, 0.0101**-2), (0.0099, 0.0)):
+        found = _inertia_beside(jnp.array([1.0, 0.0]), jnp.array([[1.0, x], [x, 1.0]]) ** 2)
+        np.testing.assert_allclose(found, [0.0, beside], rtol=1e-12)
     # An entry that is rounding in the metric beside one without inertia takes no part, however small the largest inertia is.
     for unit in (1e-30, 1.0, 1e30):
         assert not _inertia_beside(jnp.array([unit, 0.0]), jnp.array([[1e-16, 1.0]])).any()
