@@ -99,5 +99,7 @@ def sizes_of_run(system: System, state: State, until: Scalar, values: Values) ->
     rate = jnp.where(rate > 0, rate, 1)  # at rest, and for no time: any step will do
     across = reach if system.rate is None else jnp.abs(rate_matrix(system.rate, q, system.nv)) @ reach
     energy = 0.5 * jnp.sum(jnp.diagonal(mass) * (reach * rate) ** 2)
+    # Of a system without inertia no energy tells how exact work must be.
+    energy = jnp.where(energy > 0, energy, jnp.inf)
     sizes = StateVector.of(jnp.where(across > 0, across, 1), reach * rate, energy)
     return dataclasses.replace(state.scale, rate=rate), sizes
