@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -13,7 +14,7 @@ import pytest
 import jaxmb as jm
 from jaxmb.formulation import OFFSETS, WEIGHTS, growth
 from jaxmb.formulation.interpolation import _interpolated, away_from_pose
-from jaxmb.kinematics import correction
+from jaxmb.kinematics import CLOSE, NEAR, correction
 from jaxmb.kinematics.closing import Guess, solve_guess
 from jaxmb.kinematics.correction import (
     Correction,
@@ -26,6 +27,7 @@ from jaxmb.kinematics.correction import (
     linearise_correction,
 )
 from jaxmb.kinematics.refinement import refined
+from jaxmb.simulation import vector_field
 from jaxmb.simulation.certificate import certify, certify_dense, certify_sparse
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.vector_field import VectorField
@@ -379,7 +381,7 @@ def test_rows_are_certain_if_they_are_far_from_dependent_in_the_metric_of_the_ma
 @pytest.mark.parametrize("unit", [1.0, 1e-3, 1e6])
 def test_rows_close_to_being_dependent_are_at_rest_where_their_combination_holds_to_rounding(unit):
     """φ₁ = x and φ₂ = x + δ y in units of their own: what rounding leaves of φ₂ − φ₁ a correction would divide by δ."""
-    delta, units, spans, rate = 1e-6, jnp.array([1.0, unit]), jnp.array([0.3, 0.5]), 7.0
+    delta, units, spans, rate = 1e-6, jnp.array([1.0, unit]), jnp.array([0.3, 0.5]), 0.7
     rows = units[:, None] * jnp.array([[1.0, 0.0], [1.0, delta]])
     scale = jm.system.Scale(units, units * spans, jnp.ones(2), units, jnp.array(rate))
     factor = jm.linalg.ConstrainedFactor(jnp.eye(2), rows, units, jnp.ones(2, bool))
@@ -408,6 +410,33 @@ def light_and_far(left, light):
     ones, rows = jnp.ones(2), jnp.array([[1.0, 0.0], [1.0, left]])
     scale = jm.system.Scale(ones, ones, ones, ones, jnp.ones(()))
     return scale, jm.linalg.ConstrainedFactor(jnp.diag(jnp.array([1.0, light])), rows, ones, jnp.ones(2, bool), 0.0)
+
+
+def test_states_of_an_interpolation_are_apart_by_what_rows_get_further_by(monkeypatch):
+    """A part of the nearness that counts, by the speed of the slowest that grows; that is thirty times what the state is off, within bounds."""
+    spans, scale = jnp.array([2.0, 4.0]), light_and_far(1.0, 1.0)[0]
+    field = SimpleNamespace(system=None, scale=dataclasses.replace(scale, span=spans))
+    y, speeds = StateVector.of(*jnp.zeros((2, 2)), jnp.zeros(())), jnp.array([3.0, 5.0])
+    monkeypatch.setattr(vector_field, "jacobian_rate", lambda *_: None)
+
+    def spacing(left, light, off, grows=(True, True)):
+        monkeypatch.setattr(vector_field, "position_residual", lambda *_: off * spans * jnp.array([0.5, -1.0]))
+        monkeypatch.setattr(vector_field, "growth", lambda factor, rate, near: (speeds, near & jnp.array(grows)))
+        return float(VectorField._spacing(field, jnp.zeros(()), y, light_and_far(left, light)[1]))
+
+    part, off = vector_field.SPACING, 0.3 * NEAR / 30
+    for case, expected in (
+        ((0.99 * CLOSE, 1.0, 0.0), part * CLOSE / 5),
+        ((1.01 * CLOSE, 1.0, 0.0), 0),
+        ((0.99 * 30 * off, 1.0, off), part * 30 * off / 5),
+        ((1.01 * 30 * off, 1.0, off), 0),
+        ((0.33 * NEAR, 1.0, 1.0), part * NEAR / 3 / 5),
+        ((0.34 * NEAR, 1.0, 1.0), 0),
+        ((0.3, 1e8, 0.0), 0),  # near in one metric only
+        ((0.5 * CLOSE, 1e-8, 0.0), 0),
+        ((0.5 * CLOSE, 1.0, 0.0, (True, False)), 0),  # the one that is near does not grow
+    ):
+        np.testing.assert_allclose(spacing(*case), expected, rtol=1e-12)
 
 
 def test_rows_are_as_far_from_being_dependent_as_the_kinder_of_two_metrics_says():

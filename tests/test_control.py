@@ -126,6 +126,13 @@ def test_a_sample_that_is_no_number_ends_the_run_with_its_reason():
     assert np.isfinite(run.q[:2]).all() and np.isnan(run.q[2]).all()
 
 
+def test_inputs_that_hold_stand_behind_all_else_and_before_those_that_come_next():
+    loop, packed = object.__new__(FeedbackLoop), jnp.arange(7.0)
+    for clock, held in ((None, [5, 6]), (SimpleNamespace(delay=False), [5, 6]), (SimpleNamespace(delay=True), [3, 4])):
+        loop.__dict__.update(nu=2, clock=clock)
+        np.testing.assert_array_equal(loop.sampled_inputs(packed), held)
+
+
 @pytest.mark.slow
 def test_what_is_put_out_may_come_one_sample_late():
     _, state = pendulum()

@@ -526,6 +526,7 @@ def test_a_stretch_ends_where_its_guard_is_located_and_saves_what_it_reaches(mon
             _locate=lambda *_: (jnp.array(located), y.like(jnp.full(3, 9.0)), jnp.array([which])),
         )  # fmt: skip
         segment, _ = Run.body(run, begun, ts, jnp.array(end))
+        assert not asked[0]  # at its begin no time has passed
         told = float(segment.t), float(segment.y.packed[0]), bool(segment.due[0]), bool(segment.done), asked[-1]
         return told, segment.saved.packed[:, 0].tolist(), segment.result == begun.result
 

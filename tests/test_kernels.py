@@ -1563,6 +1563,14 @@ def test_derivatives_of_what_is_looked_up():
     )
 
 
+def test_backwards_a_place_beyond_the_ends_of_a_table_stands_for_the_end():
+    fn = lambda x, i: [lax.dynamic_index_in_dim(x**2, i, 0, keepdims=False)]
+    back = VJPProgram(fn, shaped(3), Shaped((), jnp.int32), moving=(0,), at=2)
+    x, places = jnp.array([1.0, 2.0, 4.0]), jnp.arange(-1, 5, dtype=jnp.int32)
+    found = jax.jit(jax.vmap(lambda i: back(x, i, jnp.array(3.0))[0]))(places)
+    np.testing.assert_allclose(found, 3 * 2 * x * np.eye(3)[[2, 0, 1, 2, 2, 2]])
+
+
 def test_derivatives_that_are_too_large_are_those_of_the_function_itself(monkeypatch):
     """In both modes, over lanes of which some share operands, and once more."""
     fn = lambda x, y: [jnp.outer(jnp.sin(x), y) @ jnp.cos(y), x > 0]
@@ -1684,7 +1692,8 @@ class Told(RunProgram):
 
 
 @pytest.mark.parametrize(
-    ("guarded", "ended", "failed"), [(False, False, False), (True, True, False), (True, False, True)]
+    ("guarded", "ended", "failed"),
+    [(False, False, False), (True, True, False), (True, False, False), (True, False, True)],
 )
 def test_the_tangent_of_a_run_goes_along_its_accepted_steps(guarded, ended, failed, monkeypatch):
     """Of the parameters that move. Where a guard ends it that of the end is read between two states; a run that has failed has none."""
@@ -1697,7 +1706,7 @@ def test_the_tangent_of_a_run_goes_along_its_accepted_steps(guarded, ended, fail
 
     def tangent(*operands):
         given.extend(operands)
-        return 10 * operands[4][:, None], jnp.array([9.0])
+        return 10 * operands[4][:, None] + jnp.arange(len(operands[4]))[:, None], jnp.array([4.0])
 
     monkeypatch.setattr(compiled_run, "_tangent_program", lambda *_: tangent)
     for y0_dot in (None, jnp.array([8.0])):
@@ -1712,9 +1721,9 @@ def test_the_tangent_of_a_run_goes_along_its_accepted_steps(guarded, ended, fail
         expected = [*tape, 6 - failed, times, [0.0 if y0_dot is None else 8.0], [True, True], 4.0, 5.0, 11.0]
         for a, b in zip(given, expected, strict=True):
             np.testing.assert_array_equal(a, b)
-        ends = np.nan if failed else 10 * 0.7 if ended else 9.0
+        ends = np.nan if failed else 10 * 0.7 + 2 if ended else 4.0
         np.testing.assert_allclose(tangents[2], [ends])
-        np.testing.assert_allclose(tangents[5][:, 0], [np.nan] * 2 if failed else 10 * np.array(times[:2]))
+        np.testing.assert_allclose(tangents[5][:, 0], [np.nan] * 2 if failed else 10 * np.array(times[:2]) + [0, 1])
 
 
 def test_the_tangent_of_a_run_goes_step_by_step_where_times_move_or_steps_have_no_tangent(monkeypatch):

@@ -199,7 +199,7 @@ def test_many_rows(count):
 
 @pytest.mark.parametrize("count", [0, 4, 20, 81])  # none, unrolled, in a loop, and by blocks of rows
 def test_rows_are_made_orthonormal_in_their_order(count):
-    """Q = W C, W lower triangular, Q orthonormal but for rows that follow from those before them, which are zero."""
+    """Q = W C, W lower triangular, Q orthonormal but for rows that follow from those before them, which are zero: of them W takes the row itself and others."""
     rng = np.random.default_rng(4)
     rows = rng.normal(size=(count, 90))
     kept = np.arange(count) % 20 != 3
@@ -209,6 +209,7 @@ def test_rows_are_made_orthonormal_in_their_order(count):
     np.testing.assert_allclose(q @ q.T, np.diag(kept.astype(float)), atol=1e-13)
     np.testing.assert_allclose(w @ rows, q, atol=1e-12)
     np.testing.assert_array_equal(np.triu(w, 1), 0)
+    np.testing.assert_array_equal(np.diag(w)[~kept], 1)
 
 
 @pytest.mark.parametrize("n", [3, 40])
@@ -395,13 +396,20 @@ def test_a_damped_inverse_is_that_of_its_formula_in_any_unit():
     """Aᵀ(AAᵀ + d²I + σ₀²P)⁻¹, d = σ₀ (1 − (σ_min/σ₀)²), P on what A does not reach; damping and cut-off are relative to `scale`."""
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
     both, one = (np.array([[1.0, 0.2, 0.0], row]) @ turn for row in ([0.3, 1e-3, 0.0], [0.0, 0.0, 0.0]))
-    for matrix, damping, outside in ((both, 0.3, None), (one, 3.0, jnp.diag(jnp.array([0.0, 1.0])))):
+    tilt = np.array([[0.6, -0.8], [0.8, 0.6]])
+    unreached = jnp.asarray(tilt @ np.diag([0.0, 1.0]) @ tilt.T)
+    for matrix, damping, outside in ((both, 0.3, None), (tilt @ one, 3.0, unreached)):
         least = np.linalg.svd(matrix, compute_uv=False)[0 if outside is not None else 1]
         square = matrix @ matrix.T + (damping * (1 - (least / damping) ** 2)) ** 2 * np.eye(2)
         exact = matrix.T @ np.linalg.inv(square if outside is None else square + damping**2 * outside)
         inverse = jax.jit(lambda a, unit, d=damping, p=outside: la.invert(a, 1e-9, unit, damping=d, outside=p).inverse)
-        for unit in (1e3, 1.0):
+        for unit in (1e9, 1.0, 1e-9):
             np.testing.assert_allclose(unit * inverse(unit * matrix, unit), exact, rtol=0, atol=1e-13)
+        np.testing.assert_array_equal(inverse(0 * matrix, 0.0), 0)
+        if outside is None:
+            plain = np.linalg.pinv(matrix)
+            found = jax.jvp(lambda a: inverse(a, 0.0), (matrix,), (matrix,))
+            np.testing.assert_allclose(found, [plain, -plain], rtol=1e-6, atol=1e-6)
     for tol, rank in ((0.05, 2), (0.1, 1)):  # of singular values 1.06 and 0.056
         assert jax.jit(la.invert)(1e3 * both, tol, 1e3).rank == rank
 

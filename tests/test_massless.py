@@ -272,15 +272,19 @@ def test_the_inertia_beside_a_velocity_is_the_largest_one_that_its_rows_move_wit
         rows, units = (10.0 ** rng.uniform(-orders, orders, k) for k in (4, 5))
         squared = (rows[:, None] * entries / units) ** 2
         own = unit * inertia / units**2
-        found = _inertia_beside(jnp.asarray(own), jnp.asarray(squared))[0]
+        found = _inertia_beside(jnp.asarray(own), jnp.asarray(squared))
         expected = np.zeros(5)
         for i, j, k in itertools.product(range(4), range(5), range(5)):
             if takes_part[i, j] and takes_part[i, k] and np.sqrt(LIGHT) * own[k] > own[j]:
                 expected[j] = max(expected[j], own[k] * squared[i, j] / squared[i, k])
         np.testing.assert_allclose(found, expected, rtol=1e-12)
+    # An entry takes part from a hundredth of the others on.
+    for x, beside in ((0.0101, 0.0101**-2), (0.0099, 0.0)):
+        found = _inertia_beside(jnp.array([1.0, 0.0]), jnp.array([[1.0, x], [x, 1.0]]) ** 2)
+        np.testing.assert_allclose(found, [0.0, beside], rtol=1e-12)
     # An entry that is rounding in the metric beside one without inertia takes no part, however small the largest inertia is.
     for unit in (1e-30, 1.0, 1e30):
-        assert not _inertia_beside(jnp.array([unit, 0.0]), jnp.array([[1e-16, 1.0]]))[0].any()
+        assert not _inertia_beside(jnp.array([unit, 0.0]), jnp.array([[1e-16, 1.0]])).any()
 
 
 @pytest.mark.parametrize("x", [0.0, 1e-12, 1e-9, 1e-7, 1e-5])
@@ -399,3 +403,38 @@ def test_the_formulation_is_one_that_takes_what_has_no_inertia_and_one_that_does
     assert formulation_at(partition, system, state) is partition
     with pytest.raises(ValueError, match="must be positive definite for `GaussProjection`, but is singular along 'q1'"):
         formulation_at(jm.formulation.GaussProjection(), system, state)
+
+
+@pytest.mark.slow_except("relative-1000.0")
+@pytest.mark.parametrize("unit", [1.0, 1000.0])
+@pytest.mark.parametrize("build", ["relative", "absolute"])
+def test_a_mechanism_without_any_mass_moves_as_driven_and_bears_its_loads(build, unit):
+    """The angle of the rocker by circles, the torque of the driver by virtual power: there was no size without a mass."""
+    links = {"crank": (0.4, 1.2), "coupler": (0.9, 0.0), "rocker": (0.8, -1.5)}
+    bodies = [P.Body(name, 0.0, 0.0, points={"end": (length * unit, 0.0)}) for name, (length, _) in links.items()]
+    joints = [
+        P.Revolute("A", "ground", "crank"),
+        P.Revolute("B", "crank.end", "coupler"),
+        P.Revolute("C", "coupler.end", "rocker"),
+        P.Revolute("D", "rocker.end", ("ground", (unit, 0.0))),
+    ]
+    drive = P.Driver("drive", "A", lambda t, p: 1.2 + 0.5 * t)
+    load = P.Load("load", ("coupler", (0.45 * unit, 0.0)), (0.0, -10.0))
+    mechanism = P.Mechanism(bodies, joints, [drive], [load])
+    start = jm.assemble(mechanism.build(), {"A": 1.2, "B": -1.3, "C": -1.4})
+    system = mechanism.build(build)
+    state = jm.convert(start, mechanism.build(), system)
+    run = jm.simulate(system, state, jnp.array([0.0, 1.0]))
+    angle = 1.2 + 0.5 * run.ts
+    end = 0.4 * np.stack([np.cos(angle), np.sin(angle)], 1)
+    across = np.array([1.0, 0.0]) - end
+    distance = np.linalg.norm(across, axis=1)
+    along = (0.9**2 - 0.8**2 + distance**2) / (2 * distance)
+    left = np.stack([-across[:, 1], across[:, 0]], 1)
+    joint = end + (along * across.T + np.sqrt(0.9**2 - along**2) * left.T).T / distance[:, None]
+    np.testing.assert_allclose(jm.position(system, run, "coupler.end") / unit, joint, rtol=0, atol=1e-12)
+    sinking = -jm.velocity(system, run, ("coupler", (0.45 * unit, 0.0)))[:, 1]
+    torque = jm.reactions(system, run).multipliers["drive"]
+    np.testing.assert_allclose(0.5 * torque, -10.0 * sinking, rtol=1e-11)
+    found = jm.diagnose(system, state)
+    assert (found.freedom, found.freedom_undriven) == (0, 1)

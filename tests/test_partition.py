@@ -23,7 +23,7 @@ REFERENCE = np.load(pathlib.Path(__file__).parent / "data" / "fourbar_blajer.npz
 
 
 def test_criterion_of_a_physical_pendulum():
-    """cos²α of Blajer, Schiehlen and Schirm 1994, eq. (26), and which choice of one velocity is kept: that with a root above 0.7 of the largest's."""
+    """cos²α of Blajer, Schiehlen and Schirm 1994, eq. (26), and which choice of one velocity is kept: that with a root above 0.7 of the largest's, or 0.3 by default."""
     mass, inertia, radius, angle = 1.7, 0.4, 0.8, 0.6
     hinge = lambda t, q, p: q[:2] - radius * jnp.stack([jnp.cos(q[2]), jnp.sin(q[2])])
     system = jm.System(
@@ -42,6 +42,8 @@ def test_criterion_of_a_physical_pendulum():
     assert (0.7 < np.sqrt(exact / exact[1])).tolist() == [False, True, True]
     for present, chosen in ((x, y), (y, y), (turn, turn), (x | turn, y), (x & turn, x & turn)):
         np.testing.assert_array_equal(choose(terms, jnp.asarray(present)), chosen)
+    by_default = eqx.filter_jit(jm.formulation.CoordinatePartition().choose)
+    np.testing.assert_array_equal(by_default(terms, jnp.asarray(x)), x)
     level = jm.evaluate(system, jm.assemble(system, [radius, 0.0, 0.0]))  # where x stands still
     by_x = jm.formulation.CoordinatePartition((0,)).acceleration
     results = [by_x(at).result for at in (terms, level)]
@@ -358,6 +360,15 @@ def test_closures_that_do_not_fit_are_refused():
     restricted = jm.kinematics.restrict(system, crank, state)
     turned = dataclasses.replace(state, q=state.q + 2 * jnp.pi * jnp.array([0.0, 1.0, -2.0]))  # the same pose
     np.testing.assert_array_equal(jm.kinematics.restrict(system, crank, turned).q, restricted.q)
+    # Off by a part of the tolerance, relative to how far a coordinate reaches and how fast.
+    tol, reach = np.finfo(float).eps ** 0.5, state.scale.reach[1]
+    for name, size, what in (("q", reach, "coordinate"), ("v", reach * state.scale.rate, "the rate of coordinate")):
+        beside = lambda part, n=name, s=size: dataclasses.replace(
+            state, **{n: getattr(state, n).at[1].add(part * tol * s)}
+        )
+        jm.kinematics.restrict(system, crank, beside(0.9))
+        with pytest.raises(ValueError, match=f"Closure 'crank' must give {what} 'a2' of the state"):
+            jm.kinematics.restrict(system, crank, beside(1.1))
     with pytest.raises(ValueError, match=r"Constraint 'loop' is not satisfied by closure 'mirrored'"):
         jm.kinematics.embed(system, mirrored, restricted)
     with pytest.raises(

@@ -368,7 +368,7 @@ def test_what_has_no_inertia_moves_if_it_has_a_speed():
         scale, sizes = sizes_of_run(system, state, jnp.array(2.0), Values.of(system, state))
         return jnp.stack([sizes.q, sizes.v / scale.rate])
 
-    for v, size in (([0.5, 1.5], [1.0, 3.0]), ([0.0, 0.0], [1.0, 1.0])):
+    for v, size in (([0.5, 1.5], [1.0, 3.0]), ([0.0, 0.0], [1.0, 1.0]), ([0.5, 0.0], [1.0, 1.0])):
         np.testing.assert_allclose(sizes(jnp.array(v)), [size, size])
 
 
@@ -378,20 +378,23 @@ def test_tolerances_suit_the_precision():
 
 
 def test_the_rate_of_a_run_is_at_least_one_motion_in_its_time():
-    """Of a particle by how far it reaches; where no row tells that, in no time it is that of a metre, and at rest any."""
-    free = jm.System(1, mass=lambda t, q, p: jnp.eye(1))
+    """Of a particle by how far it reaches; where no row tells that, in no time it is that of a metre, and at rest any. A force that is no number has none."""
+    force = lambda t, q, v, p: p["force"][None]
+    free = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=force, params={"force": 0.0})
 
     @jax.jit
     @jax.vmap
-    def rate(v, time, reach):
-        state = jm.as_state(free, jnp.zeros(1), v[None], t=3.0)
+    def rate(v, time, reach, force):
+        own = free.with_params({"force": force})
+        state = jm.as_state(own, jnp.zeros(1), v[None], t=3.0)
         state = dataclasses.replace(state, scale=dataclasses.replace(state.scale, reach=reach[None]))
-        return sizes_of_run(free, state, 3.0 + time, Values.of(free, state))[0].rate
+        return sizes_of_run(own, state, 3.0 + time, Values.of(own, state))[0].rate
 
     cases = {(0.0, 4.0, 0.0): 0.25, (0.0, 0.0, 0.0): 1.0, (0.2, 0.0, 0.0): 0.2, (0.2, 4.0, 0.0): 0.25}
     cases |= {(0.0, 0.5, 0.0): 2.0, (0.2, 0.0, 0.5): 0.4, (0.2, 4.0, 0.5): 0.4, (0.2, 4.0, 2.0): 0.25}
-    found = rate(*map(jnp.array, zip(*cases, strict=True)))
-    np.testing.assert_allclose(found, list(cases.values()), rtol=1e-14)
+    of = lambda force: rate(*map(jnp.array, zip(*cases, strict=True)), jnp.full(len(cases), force))
+    np.testing.assert_allclose(of(0.0), list(cases.values()), rtol=1e-14)
+    np.testing.assert_array_equal(of(np.nan), [1 / time if time else 1 for _, time, _ in cases])
 
 
 def test_the_rate_of_a_state_is_that_of_all_rows_whichever_act():

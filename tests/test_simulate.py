@@ -20,7 +20,7 @@ from jaxmb.foundations import Check
 from jaxmb.simulation.clipping import Interrupted, Landing, Limited, ends_of_steps, landing
 from jaxmb.simulation.feedback import FeedbackLoop, breaks_of
 from jaxmb.simulation.method import Method
-from jaxmb.simulation.reason import reason
+from jaxmb.simulation.reason import reason, text_of_result
 from jaxmb.simulation.simulate import _most_steps, _step_sizes
 from jaxmb.simulation.solution import Solution, _interpolate
 from jaxmb.simulation.solver import ConstrainedSolver
@@ -191,7 +191,7 @@ def test_drift_options():
 
 
 def test_rows_are_pulled_back_by_what_they_and_their_rates_are_off():
-    """By −2α (C v + b) − β² φ; of a row that has no position φ is zero."""
+    """By −2α (C v + b) − β² φ, where α = β = 10 by default; of a row that has no position φ is zero."""
     rows = [
         jm.Holonomic("curve", lambda t, q, p: q[0] * q[1] - t),
         jm.Pfaffian("rolls", lambda t, q, v, p: v[0] - 3 * v[1]),
@@ -199,8 +199,9 @@ def test_rows_are_pulled_back_by_what_they_and_their_rates_are_off():
     system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=rows)
     scale = jm.system.Scale(*map(jnp.ones, (2, 2, 2, 2, ())))
     state = jm.State(jnp.array(1.5), jnp.array([2.0, 3.0]), jnp.array([0.5, 0.7]), scale)
-    expected = [-2 * 0.3 * (2 * 0.7 + 3 * 0.5 - 1) - 4.0**2 * 4.5, -2 * 0.3 * (0.5 - 3 * 0.7)]
-    np.testing.assert_allclose(jm.Baumgarte(0.3, 4.0).feedback(system, state), expected, rtol=1e-14)
+    for alpha, beta, drift in ((0.3, 4.0, jm.Baumgarte(0.3, 4.0)), (10, 10, jm.Baumgarte())):
+        expected = [-2 * alpha * (2 * 0.7 + 3 * 0.5 - 1) - beta**2 * 4.5, -2 * alpha * (0.5 - 3 * 0.7)]
+        np.testing.assert_allclose(drift.feedback(system, state), expected, rtol=1e-14)
 
 
 def test_dense_output_is_continuous_accurate_and_on_the_constraints():
@@ -353,6 +354,27 @@ def test_what_ended_a_run_is_named():
         text = told(1.0, distance)
         assert text.startswith(jm.RESULTS[result])
         assert is_far == ("Rounding alone leaves" in text and "places are far from the origin" in text)
+
+
+def test_a_result_is_told_with_the_last_event_or_the_constraint_that_is_furthest_off_if_that_is_why(monkeypatch):
+    rows = SimpleNamespace(rows={"both": slice(0, 2), "one": slice(2, 3)})
+    monkeypatch.setattr(jm.System, "in_mode", lambda self, modes: rows)
+    events = SimpleNamespace(count=2, t=[0.2, 0.7, 0.0], what=lambda i: ["a", "b", "c"][i : i + 1])
+    none, stats = SimpleNamespace(count=0), {"row_residuals": np.array([0.1, 0.3, 0.2])}
+    last, worst = " The last, at t = 0.7, was 'b'.", " Furthest off is constraint 'both', by 0.3 relative to the size"
+    R = jm.RESULTS
+    for result, happened, told in (
+        (R.events_exhausted, events, last),
+        (R.position_mismatch, events, last),
+        (R.position_mismatch, none, ""),
+        (R.position_mismatch, None, ""),
+        (R.projection_failed, events, worst),
+        (R.max_steps_reached, events, ""),
+    ):
+        solution = object.__new__(jm.Solution)
+        solution.__dict__.update(result=result, events=happened, stats=stats, modes=None)
+        text = text_of_result(object.__new__(jm.System), solution).removeprefix(R[result])
+        assert text.startswith(told) and bool(text) == bool(told)
 
 
 def test_new_numbers_do_not_compile_again():

@@ -25,7 +25,7 @@ from systems import FORMULATIONS, contradictory
 import jaxmb as jm
 from jaxmb.foundations import enforce
 from jaxmb.kinematics import BESIDE, CLOSE, NEAR, Correction, Rows, choose_rows, correct
-from jaxmb.simulation import compiled_run, judgement, passage
+from jaxmb.simulation import compiled_run, integration, judgement, passage
 from jaxmb.simulation import solver as solver_module
 from jaxmb.simulation.compiled_step import StepResult
 from jaxmb.simulation.guard import Guard
@@ -34,7 +34,7 @@ from jaxmb.simulation.passage import TRIALS, Path, _SignBracket, _Trial
 from jaxmb.simulation.phase import PhaseInputs, Phases
 from jaxmb.simulation.regular import regular_states
 from jaxmb.simulation.simulate import _check_motion
-from jaxmb.simulation.solver import ConstrainedSolver, _certify_end
+from jaxmb.simulation.solver import ConstrainedSolver, _certify_end, regular_derivative
 from jaxmb.simulation.stages import Stages, Tableau, all_stages
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.step_records import StepAttempt, StepStart, Switches
@@ -778,10 +778,69 @@ def test_a_compiled_run_tells_what_its_program_has_made(monkeypatch):
         monkeypatch.setattr(compiled_run, "dense_work", lambda system, size=size: size)
         assert (run(Watch(*reads)) is not None) == worth
     assert run(max_steps=None) is None
+    assert run(controller=Noted()) is None and run(solver=ConstrainedSolver(NotedBosh3())) is None
     monkeypatch.setattr(VectorField, "takes_samples", True)
     assert run() is None
     known = None
     assert run() is None
+
+
+def test_a_run_in_diffraxs_loop_tells_what_that_has_made(monkeypatch):
+    """As a compiled run does: the end, saved states, counts, and on request the tape, of which a last step that has failed is no part."""
+    (field, in_use, _), y0 = _passing(), StateVector.of(*jnp.ones((2, 2)), jnp.zeros(()))
+    steps = dfx.ConstantStepSize(), jnp.asarray(0.25), None, dfx.NoProgressMeter()
+    method, asked = Method(ConstrainedSolver(dfx.Bosh3()), *steps, 7, None), []
+    times = jnp.ones(3), jnp.array([1.8]), jnp.append(jnp.arange(5.0), jnp.full(3, jnp.inf))
+    states = [y0.like(k * jnp.arange(1.0, n + 1)[:, None] * jnp.ones(5)) for k, n in ((2, 3), (4, 1), (3, 8))]
+    accepted = dataclasses.replace(method.solver.init(None, 0.0, 1.0, y0, (field, in_use)), end=(jnp.array(3.9), y0))
+    counts = dict(num_steps=6, num_accepted_steps=4, num_rejected_steps=2, max_steps=7)
+
+    def made(*given, **options):
+        asked.append((given, options))
+        told = dict(ts=list(times), ys=states, solver_state=accepted, stats=counts, interpolation="whole")
+        return SimpleNamespace(**told, result=result)
+
+    monkeypatch.setattr(integration, "compiled_step_of", lambda *_: "step")
+    monkeypatch.setattr(integration, "silent", lambda run: run())
+    monkeypatch.setattr(dfx, "diffeqsolve", made)
+    for own, result, failed, tape in (
+        (field, dfx.RESULTS.successful, False, True),
+        (dataclasses.replace(field, regular_only=RegularOnly(in_use)), dfx.RESULTS.breakdown, True, True),
+        (field, dfx.RESULTS.nonfinite, True, True),
+        (field, dfx.RESULTS.successful, False, False),
+    ):
+        inputs = PhaseInputs(own, jnp.zeros(()), jnp.array(2.0), y0, jnp.ones(3))
+        phase, kept = integration._by_diffrax(inputs, method, None, not tape, tape)
+        assert phase.t == 1.8 and phase.result == result and list(phase.stats.values()) == [6, 4, 2]
+        assert phase.ys is states[0] and phase.interpolation == "whole" and phase.accepted is accepted
+        np.testing.assert_array_equal(phase.y.packed, 4 * np.ones(5))
+        assert phase.irregular == (own.regular_only is None)
+        (term, _, t0, t1, first, start, (run, rows)), options = asked.pop()
+        assert term.vector_field is regular_derivative and (t0, t1, first) == (0, 2, 0.25) and start is y0
+        assert run.step == "step" and run.until == 2 and run.guard is None and rows.all()
+        saved = options["saveat"]
+        assert len(saved.subs) == 2 + tape and saved.dense == (not tape) and saved.solver_state
+        assert saved.subs[1].t1 and (not tape or (saved.subs[2].t0 and saved.subs[2].steps))
+        assert isinstance(options["adjoint"], dfx.ForwardMode) and options["max_steps"] == 7
+        assert not options["throw"]  # whoever asked is told at the end of the run
+        if tape:
+            assert kept.ts is times[2] and kept.ys is states[2] and kept.count == 4 - failed and kept.end is y0
+            ends = [1.0, 2.0, 3.9, 4.0] if failed else [1.0, 2.0, 3.0, 3.9]
+            np.testing.assert_array_equal(kept.ends, [*ends, *[np.inf] * 4])
+        else:
+            assert kept is None
+
+
+class Noted(dfx.ConstantStepSize):
+    """With a set, which is no key of a program."""
+
+    notes: object = eqx.field(default_factory=set)
+
+
+class NotedBosh3(dfx.Bosh3):
+    """With a set, which is no key of a program."""
+
+    notes: object = eqx.field(default_factory=set)
 
 
 class Controlled(dfx.ConstantStepSize):

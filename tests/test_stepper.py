@@ -595,10 +595,13 @@ def test_the_vector_field_at_a_state_by_plain_operations(monkeypatch):
     expected = pull - (pull @ state.q + state.v @ state.v) * state.q
     for found in (one, other):
         np.testing.assert_allclose([*found.q, *found.v, found.work], [*state.v, *expected, 0], atol=1e-12)
-    # Where an inertia knows a way to M⁻¹F of its own it is gone without rows only.
+    assert dataclasses.replace(field, interrupted=True).begins_anew and not field.begins_anew
+    # Where an inertia knows a way to M⁻¹F of its own it is gone without rows only; the work takes what its energy gains by time alone.
+    monkeypatch.setattr(type(system.inertia), "explicit_power", lambda self, *_: jnp.array(3.0))
     monkeypatch.setattr(type(system.inertia), "solve", lambda self, t, q, force, params: 7.0 * force)
     loose = motor(0)
     free = dataclasses.replace(field, system=loose, scale=jm.as_state(loose, state.q, state.v).scale)
-    for problem, vdot in ((field, expected), (free, 7 * 2 * pull)):
+    for problem, vdot, power in ((field, expected, 0.0), (free, 7 * 2 * pull, 3.0)):
         in_use = jnp.ones(problem.system.m, bool)
-        np.testing.assert_allclose(problem.evaluate_regular(state.t, y, in_use)[0].v, vdot, atol=1e-12)
+        found = problem.evaluate_regular(state.t, y, in_use)[0]
+        np.testing.assert_allclose([*found.v, found.work], [*vdot, power], atol=1e-12)

@@ -176,7 +176,8 @@ def test_directions_at_which_quadratic_forms_vanish():
     """(x + y)(x − y), x y, and in space x² + y² = 2 z² with x = ± y, and x² = y² = z² = w²; none, and a continuum."""
     found = lambda *forms: np.abs(_common_zeros(np.array(forms, float)))
     cone, planes = np.diag([1.0, 1.0, -2.0]), np.diag([1.0, -1.0, 0.0])
-    np.testing.assert_allclose(found(np.diag([3.0, -3.0])), np.full((2, 2), np.sqrt(0.5)), atol=1e-9)
+    for unit in (3.0, 1e-9):
+        np.testing.assert_allclose(found(unit * np.diag([1.0, -1.0])), np.full((2, 2), np.sqrt(0.5)), atol=1e-9)
     np.testing.assert_allclose(np.sort(found([[0, 1], [1, 0]]), axis=0), [[0, 0], [1, 1]], atol=1e-9)
     np.testing.assert_allclose(found(cone, planes), np.full((4, 3), np.sqrt(1 / 3)), atol=1e-9)
     all_alike = found(*(np.diag([*row, -1.0]) for row in np.eye(3)))
@@ -487,7 +488,7 @@ def test_a_curve_is_walked_along_by_steps_that_fit_its_turns_up_to_where_somethi
         walk = _follow(path, place(begin, rate), 80)
         return walk.points.values[:, 0], walk.happened, walk.count, walk.status
 
-    begin, rate = [0.0, 0.0, 0.0, 0.0, 1.0, 9 - 5e-11, 9 - 3e-10, 5e-11], [1.0] * 7 + [-1.0]
+    begin, rate = [0.0, 0.0, 0.0, 0.0, 1.0, 9 - 1.5e-10, 9 - 3e-10, 5e-11], [1.0] * 5 + [2.0] * 2 + [-1.0]
     whats = np.full((8, 5), np.inf)
     whats[np.arange(4), 1 + np.arange(4)] = 0.93
     values, happened, counts, status = (np.asarray(x) for x in walked(*map(jnp.array, (whats, begin, rate))))
@@ -505,6 +506,33 @@ def test_a_curve_is_walked_along_by_steps_that_fit_its_turns_up_to_where_somethi
     assert 0 < 2 - values[0][counts[0]] < 4e-8 and status[4] == 3 and not happened[4].any()
     np.testing.assert_allclose(np.diff(values[4])[:9], 0.1, rtol=1e-12)
     assert status[5:].tolist() == [2, 3, 2] and not counts[5:].any()  # at a limit that the way leads beyond
+
+
+class Beside(Line):
+    """A curve that passes by another one at 0.5: longer steps than 0.02 end on that, which is what happens."""
+
+    def advance(self, at, length):
+        end = at.values[0] + length
+        over = (at.values[0] < 0.5) & (end >= 0.5) & (length > 0.02)
+        return place(end, image=(0.0, jnp.where(over, self.what, 0.0))), end < 2, 0.1
+
+    def events(self, start, at, trial):
+        return jnp.zeros(5, bool).at[0].set(trial.image[1] > at.image[1])
+
+
+def test_steps_are_shorter_where_they_go_over_to_what_passes_close_by():
+    """From 1e-5 of a step apart on in what a pose looks like, which is 2e-6 here; nearer to it the curve is the same."""
+
+    @jax.jit
+    @jax.vmap
+    def walked(apart):
+        path = Beside(*[None] * 4, (None,) * 2, (False,) * 2, jnp.array([0.0, 9.0]), jnp.asarray(0.1), apart)
+        walk = _follow(path, place(0.45), 5)
+        return walk.points.values[:, 0], walk.happened
+
+    values, happened = map(np.asarray, walked(jnp.array([1.8e-6, 2.2e-6])))
+    np.testing.assert_allclose(values, [[0.45, 0.5, 0.6, 0.7, 0.8], [0.45, 0.5, 0.525, 0.55, 0.575]], atol=1e-12)
+    assert np.argwhere(happened).tolist() == [[0, 1, 0]]
 
 
 @functools.cache

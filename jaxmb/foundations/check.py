@@ -51,7 +51,12 @@ def all_hold(checks: Sequence[Check]) -> Array:
     """Whether every check holds."""
     if is_concrete(checks):
         return jnp.asarray(np.array(all(np.all(np.asarray(c.amount) <= c.limit) for c in checks)), bool)
-    return jnp.all(jnp.array([jnp.all(c.amount <= c.limit) for c in checks], bool))
+    return jnp.all(_within(checks))
+
+
+def _within(checks: Sequence[Check]) -> Array:
+    """Which amounts of all checks are within their limits."""
+    return jnp.concatenate([jnp.ravel(c.amount) <= c.limit for c in checks])
 
 
 def enforce(value: T, checks: Sequence[Check], notes: Mapping[str, str] | None = None) -> T:
@@ -80,7 +85,7 @@ def enforce(value: T, checks: Sequence[Check], notes: Mapping[str, str] | None =
         raise ValueError("\n".join(failed))
     traced = [c for c in checks if not is_concrete(c.amount)]
     if traced:  # one error for all, as each takes a call of the host into the program
-        failures = ~jnp.concatenate([jnp.ravel(c.amount) <= c.limit for c in traced])
+        failures = ~_within(traced)
         sentences = [text for c in traced for text in c.sentences(notes or {})]
         value = eqx.branched_error_if(value, jnp.any(failures), jnp.argmax(failures), sentences)
     return value

@@ -87,9 +87,8 @@ def _common_zeros(forms: np.ndarray) -> np.ndarray:
             slope = np.concatenate([2 * forms @ a, a[None]])
             # There may be more forms than unknowns, or fewer; the last row keeps the length of the direction.
             a = a - np.linalg.pinv(slope, rcond=1e-9) @ np.append(a @ forms @ a, 0.0)
-        a = a / np.linalg.norm(a)
         # A direction counts when all forms vanish at it, and only once with its opposite, as the sign of a tangent is any.
         if np.abs(a @ forms @ a).max() < 1e-6 and all(abs(a @ b) < 1 - 1e-6 for b in zeros):
             zeros.append(a)
     # Bézout: d − 1 quadratic forms meet in no more than 2^(d−1) directions, unless in a continuum of them.
-    return np.array(zeros).reshape(-1, count) if len(zeros) <= 2 ** (count - 1) else np.zeros((0, count))
+    return np.array(zeros).reshape(len(zeros), count) if len(zeros) <= 2 ** (count - 1) else np.zeros((0, count))

@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from ..formulation import AbstractFormulation, contradiction_tol, formulation_at
 from ..foundations import TextInNotebooks, all_hold, contract, expect_concrete, program, strong
-from ..linalg import Eliminated, cutoff, metric_rows, regular_metric, row_norms
+from ..linalg import Eliminated, cutoff, independent_rows, metric_rows, regular_metric, row_norms
 from ..system import State, System, Topology, apply_mode, evaluate, linear_algebra, massless, scaled_residuals
 from .closing import Guess, solve_guess
 from .rows import Rows, choose_rows
@@ -250,7 +250,8 @@ class _Analysis(NamedTuple):
 def _analysis(system: System, state: State, formulation: AbstractFormulation) -> _Analysis:
     terms = evaluate(system, state)
     rows = choose_rows(system, formulation, state)
-    scaled = metric_rows(formulation.metric(terms), terms.jacobian, terms.scale)
+    metric = formulation.metric(terms)
+    scaled = metric_rows(metric, terms.jacobian, terms.scale)
     # The rows in use have been decided with the motion in view; here they come first, so that the others are combinations of these.
     elimination = Eliminated.of(scaled).eliminate(
         cutoff(formulation.rank_tol, scaled.dtype), rows.in_use & ~rows.degenerate
@@ -258,9 +259,9 @@ def _analysis(system: System, state: State, formulation: AbstractFormulation) ->
     combined = jnp.where(elimination.chosen[:, None], 0, elimination.combined)
     driven, undriven = _driven(system), None
     if driven.any():
-        # Zero rows are never independent: the rank without drivers needs no other shapes.
-        loose = dataclasses.replace(terms, jacobian=jnp.where(driven[:, None], 0, terms.jacobian))
-        undriven = jnp.sum(formulation.prepare(loose))
+        # Zero rows are never independent: the rank without drivers needs no other shapes. Nor another metric: without masses the rows of drivers make it.
+        loose = formulation.mask_excluded(jnp.where(driven[:, None], 0, terms.jacobian))
+        undriven = jnp.sum(independent_rows(metric, loose, terms.scale, formulation.rank_tol))
     position, velocity = scaled_residuals(system, state)
     return _Analysis(
         rows=rows,

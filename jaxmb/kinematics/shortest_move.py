@@ -7,7 +7,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from ..linalg import ConstrainedFactor, Eliminated, cutoff, independent_factor, inverse_root, regular_metric, row_norms
+from ..linalg import ConstrainedFactor, independent_factor, independent_rows, regular_metric, row_norms
 from ..system import (
     Scale,
     System,
@@ -159,7 +159,5 @@ def factor_with_fixed(mass: Array, jacobian: Array, sizes: Array, extra: Array, 
         jacobian = jnp.concatenate([jacobian, extra])
         sizes = jnp.concatenate([sizes, fixed_sizes(metric, extra)])
         first = jnp.arange(jacobian.shape[0]) >= m  # what is held is held
-    root = inverse_root(metric)
-    rows = lax.stop_gradient(jacobian / sizes[:, None]) @ root.T
-    in_use = Eliminated.of(rows).eliminate(cutoff(rank_tol, rows.dtype), first).chosen
-    return ConstrainedFactor(metric, jacobian, sizes, in_use, rank_tol, root=root)
+    in_use = independent_rows(metric, jacobian, sizes, rank_tol, first)
+    return ConstrainedFactor(metric, jacobian, sizes, in_use, rank_tol)

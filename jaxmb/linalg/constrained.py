@@ -271,15 +271,13 @@ def minimum_norm_multipliers(
     """The multipliers of least Euclidean norm with the same Cᵀλ, from those of the independent rows.
 
     All rows are combinations C = E C_k of the independent ones, so Cᵀλ = C_kᵀ λ_k means Eᵀλ = λ_k, whose solution of
-    least norm is λ = E (EᵀE)⁻¹ λ_k. The columns of E are brought to unit length first, since rows may have any units.
+    least norm is λ = E (EᵀE)⁻¹ λ_k.
     """
     zero = jnp.zeros_like(factor.scale)
     expressed = jax.vmap(lambda row: -factor.solve(row, zero)[1])(jacobian)
-    length = jnp.sqrt(jnp.where(factor.in_use, jnp.sum(expressed**2, axis=0), 1))
-    expressed = expressed / length
     # One on the diagonal of rows that are not in use keeps the matrix regular without a change of shape.
     gram = expressed.T @ expressed + jnp.diag(jnp.where(factor.in_use, 0, 1).astype(jacobian.dtype))
-    return expressed @ solve_spd(gram, multipliers / length)
+    return expressed @ solve_spd(gram, multipliers)
 
 
 def projector(factor: ConstrainedFactor) -> Float[Array, "nv nv"]:

@@ -114,7 +114,7 @@ def _pick_block(now: Eliminated, size: Array, tol: Array | float) -> tuple[Elimi
         here = (number == best) & (length > least)
         row = block[best] / jnp.where(length[best] > least, length[best], jnp.inf)
         for _ in range(PASSES):
-            block = block - jnp.where(here | selected, 0, block[:, :n] @ row[:n])[:, None] * row
+            block = block - (block[:, :n] @ row[:n])[:, None] * row
         return jnp.where(here[:, None], row, block), selected | here
 
     block, selected = lax.fori_loop(0, BLOCK, choose, (block, jnp.zeros(BLOCK, bool)))

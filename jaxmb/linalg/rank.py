@@ -63,14 +63,29 @@ def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) 
     The size of a row is then that in the diagonal of M, as far as it has masses; what it connects them to takes part from
     there on, for a few rows in turn. Rank and reactions are the same in any metric: one that is nearly singular has too few digits for them.
     """
-    light = max(LIGHT, SINGULAR * float(jnp.finfo(mass.dtype).eps))
-    inertia, squared = jnp.diagonal(mass), jacobian**2
-    heavy = inertia > light * _inertia_beside(*lax.stop_gradient((inertia, squared)))[0]
+    all_heavy, sizes = _sizes_by_inertia(*lax.stop_gradient((jnp.diagonal(mass), jacobian**2)))
+    stiff, _ = stiffened(mass, jacobian, sizes)
+    # Cholesky's pivots relative to the diagonal of M: NaN where M is indefinite, which compares as false, so that the stiffened matrix is taken.
+    pivots = 1 / (jnp.diagonal(inverse_root(mass)) ** 2 * jnp.diagonal(mass))
+    return jnp.where(all_heavy & jnp.all(pivots > _least_inertia(mass.dtype)), mass, stiff)
+
+
+def _least_inertia(dtype: DTypeLike) -> float:
+    """`LIGHT`, but never below rounding."""
+    return max(LIGHT, SINGULAR * float(jnp.finfo(dtype).eps))
+
+
+@small
+def _sizes_by_inertia(
+    inertia: Float[Array, " nv"], squared: Float[Array, "m nv"], quick: bool
+) -> tuple[Bool[Array, ""], Float[Array, " m"]]:
+    """Whether no velocity is light beside others in its rows, of which the squares are given, and the sizes of rows in `regular_metric`."""
+    heavy = inertia > _least_inertia(inertia.dtype) * _inertia_beside(inertia, squared)
     all_heavy, inertia = jnp.all(heavy), jnp.where(heavy, inertia, 0)
     # Rounding of a zero ties nothing: a velocity without mass that it ties to masses would count as nearly free.
-    rounding = (SINGULAR * jnp.finfo(mass.dtype).eps) ** 2 * jnp.max(squared, axis=1, keepdims=True, initial=0)
+    rounding = (SINGULAR * jnp.finfo(inertia.dtype).eps) ** 2 * jnp.max(squared, axis=1, keepdims=True, initial=0)
     squared = jnp.where(squared > rounding, squared, 0)
-    sizes = jnp.zeros(jacobian.shape[0], mass.dtype)
+    sizes = jnp.zeros(squared.shape[0], inertia.dtype)
     for _ in range(TURNS):
         heavy = inertia > 0
         new = jnp.sum(jnp.where(heavy, squared / jnp.where(heavy, inertia, 1), 0), axis=1)
@@ -78,18 +93,13 @@ def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) 
         sizes = jnp.where(sizes > 0, sizes, new)
         pull = jnp.sum(jnp.where(sizes[:, None] > 0, squared / jnp.where(sizes > 0, sizes, 1)[:, None], 0), axis=0)
         inertia = jnp.where(heavy, inertia, pull)
-    alone = jnp.sum(squared, axis=1) / jnp.max(inertia, initial=0)  # rows without any mass
+    heaviest = jnp.max(inertia, initial=0)
+    alone = jnp.sum(squared, axis=1) / jnp.where(heaviest > 0, heaviest, 1)  # rows without any mass
     sizes = jnp.where(sizes > 0, sizes, alone)
-    stiff, _ = stiffened(mass, jacobian, jnp.sqrt(jnp.where(sizes > 0, sizes, 1)))
-    # Cholesky's pivots relative to the diagonal of M: NaN where M is indefinite, which compares as false, so that the stiffened matrix is taken.
-    pivots = 1 / (jnp.diagonal(inverse_root(mass)) ** 2 * jnp.diagonal(mass))
-    return jnp.where(all_heavy & jnp.all(pivots > light), mass, stiff)
+    return all_heavy, jnp.sqrt(jnp.where(sizes > 0, sizes, 1))
 
 
-@small
-def _inertia_beside(
-    inertia: Float[Array, " nv"], squared: Float[Array, "m nv"], quick: bool
-) -> list[Float[Array, " nv"]]:
+def _inertia_beside(inertia: Float[Array, " nv"], squared: Float[Array, "m nv"]) -> Float[Array, " nv"]:
     """For each velocity the largest inertia M_kk (C_ij/C_ik)² that its rows, of which the squares are given, connect it to.
 
     Of those that are larger as they stand too: beside an entry that vanishes at a pose, as of a particle on a rod that hangs, any inertia looks small.
@@ -106,7 +116,7 @@ def _inertia_beside(
     beside = jnp.where(takes_part, inertia / nonzero(squared), 0)
     larger = math.sqrt(LIGHT) * inertia > inertia[:, None]
     part = jnp.where(takes_part, squared, 0)
-    return [jnp.max(part * jnp.max(jnp.where(larger, beside[:, None], 0), axis=2, initial=0), axis=0, initial=0)]
+    return jnp.max(part * jnp.max(jnp.where(larger, beside[:, None], 0), axis=2, initial=0), axis=0, initial=0)
 
 
 def metric_root(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) -> Float[Array, "nv nv"]:

@@ -19,13 +19,13 @@ def frame(solution: "Solution", runs: Sequence[str] | None) -> Any:
     pandas = optional("pandas", "data")
     solution, names, batch = concrete_data(solution, runs)
     columns, units = columns_of(solution, names), units_of(names)
-    flat = {name: values.reshape(-1) for name, values in columns.items()}
+    flat = {name: values.ravel() for name, values in columns.items()}
     where = np.indices(solution.ts.shape).reshape(solution.ts.ndim, -1)[: len(batch)]
-    times = solution.ts.reshape(-1)
+    times = solution.ts.ravel()
     index = pandas.MultiIndex.from_arrays([*where, times], names=[*batch, "time"]) if batch else times
     table = pandas.DataFrame(flat, index=index if batch else pandas.Index(index, name="time"))
     spread = np.broadcast_to(names_of_results(solution.result)[..., None], solution.ts.shape)
-    table["verdict"] = pandas.Categorical(spread.reshape(-1))
+    table["verdict"] = pandas.Categorical(spread.ravel())
     table.attrs["units"] = {"time": "s"} | {name: unit for name, unit in units.items() if name in columns}
     return table
 

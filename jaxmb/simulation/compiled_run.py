@@ -23,7 +23,7 @@ from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
 from ..system import dense_work
 from .compiled_step import LARGEST_PROGRAM, StepResult, specialised
 from .engine import LARGEST_WORK, compiled_step_of
-from .guard import LEAVING, SAMPLES_PER_STEP, Guard
+from .guard import SAMPLES_PER_STEP, Guard, rises
 from .judgement import may_be_rejected
 from .method import Method
 from .phase import Phase, PhaseInputs, Tape
@@ -354,8 +354,7 @@ def _parts(step: StepProgram, kind: _RunKind) -> tuple[Program, Program, Program
     def guard(t: Array, y: Array, in_use: Array, *numbers: Array) -> list[Array]:
         field, settings = kind.problem.filled(numbers)
         value = settings.guard.value(specialised(field.dense), t, kind.flow(y), in_use)
-        above = value > 0
-        return [above, above & (value < LEAVING)]
+        return [value > 0, rises(value)]
 
     def between(t: Array, t0: Array, t1: Array, y0: Array, y1: Array, k: Array, shift: Array) -> list[Array]:
         return [Interpolant(*map(kind.flow, (k, y0, y1, shift))).at(solver.interpolation_cls, t0, t1, t).packed]

@@ -240,9 +240,10 @@ def _step_program(problem: _Problem, method: _Coefficients, largest: int, thorou
 
     operands = problem.operands(problem.numbers(*problem.basis))
     try:
+        # The end first, which is the larger one: of what is too large nothing else is written.
+        last = Program.of(end, *operands, largest=largest, thorough=thorough)
         # A function of its own: the steps that a reverse sweep makes again are made of the same stages.
         stage = _stage_program(problem, largest, thorough)
-        last = Program.of(end, *operands, largest=largest, thorough=thorough)
         return StepProgram(stage, last, method.a, method.c, method.knows_start)
     except NotScalarError as error:
         return str(error)

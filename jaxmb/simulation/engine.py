@@ -141,7 +141,7 @@ def _layout(method: Method, field: VectorField, y0: StateVector) -> Layout | str
         return reason
     demanded = method.engine is not None and method.engine.sparse is True
     layout = layout_of(field.system, demanded)
-    if isinstance(layout, str) and not isinstance(method.engine, XLA):
+    if isinstance(layout, str):
         other = layout_of(field.system, demanded, compiled=True)
         if not isinstance(other, str) and not isinstance(_compiled(method, _with_layout(other, field), y0), str):
             return other

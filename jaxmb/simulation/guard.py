@@ -21,6 +21,11 @@ LEAVING = float("inf")
 STEPS_PER_RUN, SAMPLES_PER_STEP = 50, 4
 
 
+def rises(value: Array) -> Any:
+    """Whether a guard is above zero and so has risen to it at a time that can be found, unlike one that has left zero."""
+    return (value > 0) & (value < LEAVING)
+
+
 class Guard(eqx.Module):
     """The largest guard of all, which rises to zero where the first of them does.
 
@@ -96,7 +101,7 @@ class Bisection(optx.AbstractRootFinder):
         # The end is looked at here too: functions are large, and each place where one stands is compiled.
         t = jnp.where(state.begun, state.lower + 0.5 * (state.upper - state.lower), state.upper)
         value, aux = fn(t, args)
-        above = self._positive(value)
+        above = rises(value)
         upper = jnp.where(above, t, state.upper)
         return upper, _Bracket(jnp.where(above, state.lower, t), upper, jnp.array(True)), aux
 
@@ -125,6 +130,3 @@ class Bisection(optx.AbstractRootFinder):
     ) -> Any:
         """Nothing more."""
         return y, aux, {}
-
-    def _positive(self, value: Array) -> Any:
-        return (value > 0) & (value < LEAVING)

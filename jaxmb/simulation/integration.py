@@ -80,7 +80,6 @@ def _by_diffrax(
     last = jax.tree.map(lambda x: x[0], states[1])
     # Known when the program is traced: steps of the loop are all regular, or may be any.
     irregular = jnp.array(field.regular_only is None)
-    interpolation = solution.interpolation if dense else None
     phase = Phase(
         ys=states[0],
         t=times[1][0],
@@ -89,7 +88,7 @@ def _by_diffrax(
         stats=stats,
         accepted=accepted,
         irregular=irregular,
-        interpolation=interpolation,
+        interpolation=solution.interpolation,
     )
     if not tape:
         return phase, None

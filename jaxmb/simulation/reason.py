@@ -18,29 +18,36 @@ POSES, MOVE, NOTABLE = 8, 0.45, 0.1
 
 
 def reason(system: System, drift: AbstractDrift, start: State, solution: Solution) -> str:
-    """The result's text; of a failed correction the constraint that is furthest off and by how much; the last of many events."""
-    result, text = solution.result, RESULTS[solution.result]
+    """From when on which constraints are not defined; else the result's text, and whether places are too far from the origin."""
     reached = int(np.isfinite(np.asarray(solution.q)).all(axis=-1).sum())
     last = solution.state(reached - 1) if reached else start
-    system = system.in_mode(last.mode)
+    acting = system.in_mode(last.mode)
     # One saved time further than it should have come: the last step may end a little before what it cannot pass.
-    if lost := _undefined_from(system, last, solution.ts[min(reached + 1, len(solution.ts) - 1)]):
+    if lost := _undefined_from(acting, last, solution.ts[min(reached + 1, len(solution.ts) - 1)]):
         return lost
+    text = text_of_result(system, solution)
+    rounding, tolerance = float(_rounding(acting, last)), drift.tolerance(last.q.dtype)
+    if rounding > NOTABLE * tolerance:
+        text += (
+            f" Rounding alone leaves {rounding:.1g} of the mechanism's size in constraints, of which the drift correction admits {tolerance:.1g}: places are far from the "
+            "origin beside that. Place it nearer, or give `jaxmb.Projection` a larger `tol`."
+        )
+    return text
+
+
+def text_of_result(system: System, solution: Solution) -> str:
+    """The result's text; of a failed correction, the constraint that is furthest off and by how much; the last of many events."""
+    result, text = solution.result, RESULTS[solution.result]
     by_event = (result == RESULTS.events_exhausted) | (result == RESULTS.position_mismatch)
     if bool(by_event) and solution.events is not None and int(solution.events.count):
-        index = int(solution.events.count) - 1
-        text += f" The last, at t = {float(solution.events.t[index]):g}, was {listing(solution.events.what(index))}."
+        last = int(solution.events.count) - 1
+        text += f" The last, at t = {float(solution.events.t[last]):g}, was {listing(solution.events.what(last))}."
     if bool(result == RESULTS.projection_failed):
-        off = {name: float(jnp.max(solution.stats["row_residuals"][part])) for name, part in system.rows.items()}
+        rows = system.in_mode(solution.modes).rows
+        off = {name: float(jnp.max(solution.stats["row_residuals"][part])) for name, part in rows.items()}
         # Residuals are relative to the span of each row, so that constraints of different units compare.
         worst = max(off, key=lambda name: off[name])
         text += f" Furthest off is constraint '{worst}', by {off[worst]:.3g} relative to the size of the mechanism."
-    rounding, tolerance = float(_rounding(system, last)), drift.tolerance(last.q.dtype)
-    if rounding > NOTABLE * tolerance:
-        text += (
-            f" Rounding alone leaves {rounding:.1g} of that size in constraints, of which the drift correction admits {tolerance:.1g}: places are far from the "
-            "origin beside the size of the mechanism. Place it nearer, or give `jaxmb.Projection` a larger `tol`."
-        )
     return text
 
 

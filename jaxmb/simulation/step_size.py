@@ -87,9 +87,9 @@ def sizes_of_run(system: System, state: State, until: Scalar, values: Values) ->
     # An acceleration that is left where forces cancel is rounded as these are, and no tolerance may be below that.
     least = jnp.finfo(q.dtype).eps ** CANCELLED * jnp.abs(root.T) @ (jnp.abs(root) @ jnp.abs(mass @ vdot))
     distance = jnp.abs(v) * duration + 0.5 * jnp.maximum(jnp.abs(vdot), least) * duration**2
-    # One that does not move is as far reaching as the others, in the metric of M.
-    largest = jnp.max(length * distance) / jnp.where(length > 0, length, 1)
-    distance = jnp.where(moving(distance), distance, jnp.where((largest > 0) & (length > 0), largest, 1))
+    # One that does not move is as far reaching as the others, in the metric of M if it has inertia.
+    largest = jnp.max(length * distance) / jnp.where(length > 0, length, jnp.inf)
+    distance = jnp.where(moving(distance), distance, jnp.where(largest > 0, largest, 1))
     reach = jnp.where(state.scale.reach > 0, state.scale.reach, distance)
     # How fast a coordinate passes its reach at its speed, and how fast from rest under its acceleration.
     own = jnp.maximum(jnp.abs(v) / reach, jnp.sqrt(jnp.abs(vdot) / reach))
@@ -99,5 +99,7 @@ def sizes_of_run(system: System, state: State, until: Scalar, values: Values) ->
     rate = jnp.where(rate > 0, rate, 1)  # at rest, and for no time: any step will do
     across = reach if system.rate is None else jnp.abs(rate_matrix(system.rate, q, system.nv)) @ reach
     energy = 0.5 * jnp.sum(jnp.diagonal(mass) * (reach * rate) ** 2)
-    sizes = StateVector.of(jnp.where(across > 0, across, 1), reach * rate, jnp.where(energy > 0, energy, 1))
+    # Of a system without inertia no energy tells how exact work must be.
+    energy = jnp.where(energy > 0, energy, jnp.inf)
+    sizes = StateVector.of(jnp.where(across > 0, across, 1), reach * rate, energy)
     return dataclasses.replace(state.scale, rate=rate), sizes
