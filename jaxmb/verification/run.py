@@ -314,6 +314,8 @@ def _energy(system: System, solution: Solution, saved: SavedStates) -> Evidence:
     balance, kinetic, potential, work = (
         np.asarray(x).reshape(shape) for x in (energies.balance, energies.kinetic, energies.potential, energies.work)
     )
+    if saved.qdot.any() and not kinetic.any():
+        return _not_asked(MOTION[0], "without inertia no energy tells how exact work must be")
     largest = lambda x: np.max(np.abs(x), axis=1, keepdims=True, where=saved.reached, initial=0)
     # Kinetic energy counts from rest; the others have no zero of their own.
     size = np.maximum(largest(kinetic), np.maximum(*(largest(x - x[:, :1]) for x in (potential, work))))
