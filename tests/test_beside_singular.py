@@ -711,6 +711,9 @@ def test_samples_of_a_stage_lie_as_far_along_the_motion_as_the_state_asks_for_th
         velocity=jnp.array([1e-12, -1e-10]),
     )
     np.testing.assert_allclose(field.relative_residuals(correction), [0.5e-11, 1e-10 / 4 / 2], rtol=1e-12)
+    # Velocities relative to how fast the motion goes there, where that is faster than at its start.
+    correction = dataclasses.replace(correction, v=-80 * scale.reach)
+    np.testing.assert_allclose(field.relative_residuals(correction), [0.5e-11, 1e-10 / 80 / 2], rtol=1e-12)
 
 
 def test_where_no_motion_leads_away_from_a_pose_rounding_leaves_that_part_of_an_acceleration_open():

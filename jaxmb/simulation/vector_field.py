@@ -422,11 +422,12 @@ class VectorField(eqx.Module):
         return y.with_qv(differentiable.q, differentiable.v)
 
     def relative_residuals(self, correction_map: Correction) -> Float[Array, " m"]:
-        """The residuals that a correction has left, relative to the size of the mechanism, and of velocities to that times the rate."""
-        return (
-            jnp.maximum(jnp.abs(correction_map.position), jnp.abs(correction_map.velocity) / self.scale.rate)
-            / self.scale.span
-        )
+        """The residuals that a correction has left, relative to the size of the mechanism, and of velocities to that times the rate.
+
+        Where a coordinate passes its reach faster than the run began, that is the rate: velocities are rounded as they are then.
+        """
+        rate = jnp.maximum(self.scale.rate, self.scale.passing(correction_map.v))
+        return jnp.maximum(jnp.abs(correction_map.position), jnp.abs(correction_map.velocity) / rate) / self.scale.span
 
     def closed(self, residual: Float[Array, " m"]) -> Bool[Array, ""]:
         """Whether relative residuals are within the tolerance of the drift."""

@@ -29,12 +29,16 @@ class Scale(eqx.Module):
     row_by_length: Float[Array, "... m"]
     rate: Float[Array, "..."]
 
+    def passing(self, velocity: Float[Array, "... nv"]) -> Float[Array, "..."]:
+        """How fast the fastest coordinate passes its reach, the largest |v_k|/ℓ_k in 1/s; one that no row reads has no reach."""
+        # The inner `where` keeps the untaken quotient finite, in derivatives too.
+        sized = self.reach > 0
+        rates = jnp.where(sized, jnp.abs(velocity) / jnp.where(sized, self.reach, 1), 0)
+        return jnp.max(rates, axis=-1, initial=0)
+
     def rounding_rate(self, velocity: Float[Array, " nv"]) -> Float[Array, ""]:
         """√eps max |v_k|/ℓ_k: rows that turn more slowly than that in a motion do so by rounding."""
-        # A coordinate that no row reads has no length; the inner `where` keeps the untaken quotient finite, in derivatives too.
-        sized = self.reach > 0
-        rate = jnp.max(jnp.where(sized, jnp.abs(velocity) / jnp.where(sized, self.reach, 1), 0), initial=0)
-        return jnp.finfo(velocity.dtype).eps ** 0.5 * rate
+        return jnp.finfo(velocity.dtype).eps ** 0.5 * self.passing(velocity)
 
 
 class State(TextInNotebooks, eqx.Module):

@@ -139,8 +139,7 @@ class SavedStates:
 
 def _rates(flat: State, reached: Bool[np.ndarray, " n"], shape: tuple[int, int]) -> Float[np.ndarray, " n"]:
     """Ω of each run: how fast the motion goes at its fastest, by its start (`Scale.rate`), its velocities, and its duration."""
-    reach, own = flat.scale.reach, np.where(reached[:, None], np.abs(flat.v), 0)
-    passing = np.where(reach > 0, own / np.where(reach > 0, reach, 1), 0).max(axis=1, initial=0)
+    passing = np.asarray(flat.scale.passing(jnp.where(reached[:, None], flat.v, 0)))
     duration = np.ptp(np.asarray(flat.t).reshape(shape), axis=1)
     # As of a run's step sizes: at least one motion in the time of the run.
     least = 1 / np.where(duration > 0, duration, 1)
