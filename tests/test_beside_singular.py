@@ -13,7 +13,7 @@ import pytest
 
 import jaxmb as jm
 from jaxmb.formulation import OFFSETS, WEIGHTS, growth
-from jaxmb.formulation.interpolation import _interpolated, away_from_pose
+from jaxmb.formulation.interpolation import _interpolated, _onto, away_from_pose
 from jaxmb.kinematics import CLOSE, NEAR, correction
 from jaxmb.kinematics.closing import Guess, solve_guess
 from jaxmb.kinematics.correction import (
@@ -603,6 +603,24 @@ def test_a_correction_solves_its_equations_and_has_their_derivative():
     off = [7 * (there @ there - 1), 0.0, 14 * there @ rate, slips(there) @ rate + 0.2]
     np.testing.assert_allclose(left, off, rtol=0, atol=1e-14)
     np.testing.assert_allclose(slope, jax.jvp(exact, tuple(at), tuple(ways))[1], rtol=0, atol=3e-4)
+
+
+def test_a_sample_lies_on_the_constraints_of_positions_by_the_shortest_way_and_its_velocity_along_all():
+    """The nearest point of a circle, whatever a blade allows; the speed round it that the blade prescribes."""
+    circle = jm.Holonomic("circle", lambda t, q, p: q @ q - 1.0)
+    blade = jm.Pfaffian("blade", lambda t, q, v, p: v[0] - 0.3)
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[circle, blade])
+
+    @jax.jit
+    def found(q):
+        state = jm.as_state(system, jnp.array([0.6, 0.8]), jnp.array([0.3, -0.2]), length=1.0)
+        both = jnp.ones(2, bool)
+        return _onto(jm.formulation.GaussProjection(), jm.evaluate(system, state), both, state.t, q)
+
+    q, v = found(jnp.array([0.63, 0.79]))
+    nearest = np.array([0.63, 0.79]) / np.hypot(0.63, 0.79)
+    np.testing.assert_allclose(q, nearest, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(v, [0.3, -0.3 * nearest[0] / nearest[1]], rtol=0, atol=1e-12)
 
 
 def test_a_correction_is_made_again_while_rows_are_left_alone_and_until_it_has_begun_on_the_constraints(monkeypatch):

@@ -1116,7 +1116,7 @@ def test_a_step_equals_its_definition_and_so_does_the_way_back(name):
     """Of stage, correction, rank certificate and cotangents of all numbers of the problem, over lanes at random states; number by number too."""
     by_numbers = name in FEW
     problem, like, t, packed = problem_of(name, 7)
-    step = compiled_step(problem, dfx.Tsit5(), like)
+    step = compiled_step(problem, dfx.Tsit5(), like, False)
     in_use = problem.independent(t[0], StateVector(packed[0], like.nq, like.nv))
     basis = jnp.zeros((problem.system.m, like.nv))
     lanes = (0, 0, 0, 0, None, None) + (None,) * len(step.parameters)
@@ -1130,7 +1130,7 @@ def test_a_step_equals_its_definition_and_so_does_the_way_back(name):
             unit = spans.get(k, 1.0)
             np.testing.assert_allclose(a / unit, b / unit, rtol=1e-10, atol=1e-12 * size)
     moves, rest = eqx.partition(problem, eqx.is_inexact_array)
-    back = compiled_step_adjoint(moves, rest, dfx.Tsit5(), like)
+    back = compiled_step_adjoint(moves, rest, dfx.Tsit5(), like, False)
     assert not isinstance(back, str), back
     back = back.program
     bars = np.random.default_rng(0).normal(size=(3, 7, packed.shape[1]))
@@ -1262,7 +1262,7 @@ def test_the_derivative_of_a_step_along_all_its_operands(how, monkeypatch):
     if how == "too large":
         monkeypatch.setattr("jaxmb.runge_kutta.step.augmented", lambda *_: how)
     problem, like, t, packed = problem_of("moving line", 3)
-    step = compiled_step(problem, dfx.Bosh3(), like)
+    step = compiled_step(problem, dfx.Bosh3(), like, False)
     in_use = problem.independent(t[0], StateVector(packed[0], like.nq, like.nv))
     basis, rng = jnp.zeros((problem.system.m, like.nv)), np.random.default_rng(0)
     moving = [k for k, x in enumerate(step.parameters) if jnp.issubdtype(x.dtype, jnp.floating)][:3]
@@ -1470,7 +1470,7 @@ def test_known_zeros_and_ones_shorten_programs():
     for own in (system, system.with_constants()):
         scale = Scale(jnp.ones(0), jnp.ones(0), jnp.ones(2), jnp.ones(0), one)
         problem = VectorField(own, jm.formulation.GaussProjection(), Projection(), None, scale, one > 0, None)
-        step = compiled_step(problem, dfx.Tsit5(), StateVector.of(state.q, state.v, jnp.zeros(())))
+        step = compiled_step(problem, dfx.Tsit5(), StateVector.of(state.q, state.v, jnp.zeros(())), False)
         sizes.append(step.program.stage.code.count)
     assert sizes[1] < 0.6 * sizes[0]
     found = system.with_constants().specialised.params
@@ -1767,7 +1767,7 @@ def test_the_way_back_over_whole_runs_equals_its_definition(name, solver):
     lanes, room, rng = 11, 8, np.random.default_rng(4)
     problem, like, _, packed = problem_of(name, lanes)
     moves, rest = eqx.partition(problem, eqx.is_inexact_array)
-    native = compiled_step_adjoint(moves, rest, solver, like)
+    native = compiled_step_adjoint(moves, rest, solver, like, False)
     assert not isinstance(native, str), native
     run = run_adjoint(native, Blank.of(ConstrainedSolver(solver))[0], (like.nq, like.nv), 7, room, False)
     count = jnp.asarray(rng.integers(1, room, lanes), jnp.int32)

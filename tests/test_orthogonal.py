@@ -53,6 +53,7 @@ def test_particle_on_a_circle():
     force = np.array([0.7, -1.9])
     for kind in ("skew", "symmetric", "parameterised"):
         parts, found, reaction = projection(jm.formulation.OrthogonalProjection(inertia=kind), terms)
+        np.testing.assert_allclose(np.trace(parts.inertia), 2 * mass, rtol=1e-12)
         np.testing.assert_allclose(parts.projector, np.outer(tangent, tangent), atol=1e-12)
         np.testing.assert_allclose(parts.particular, -2 * rate**2 * normal, atol=1e-12)
         vdot = (force @ tangent) / mass * tangent - 2 * rate**2 * normal

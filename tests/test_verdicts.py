@@ -15,6 +15,7 @@ from mobile_robot import build
 from systems import contradictory, pendulum
 
 import jaxmb as jm
+from jaxmb.formulation.base import contradiction
 from jaxmb.foundations.result import announce
 from jaxmb.kinematics.rows import Rows
 from jaxmb.simulation.phase import Phases
@@ -329,3 +330,11 @@ def test_derivatives_with_respect_to_times_are_velocities(with_events):
 
 
 TIGHT = dfx.PIDController(rtol=1e-11, atol=1e-12)
+
+
+def test_by_how_much_rows_contradict_each_other_is_the_same_in_any_unit_of_time():
+    """Each row relative to its own terms, or to a millionth of the largest row's."""
+    rows, scale = jnp.array([[2.0, 0.0], [0.0, 1e-9]]), jnp.array([2.0, 1.0])
+    for unit in (1e-9, 1.0):
+        off = contradiction(rows, unit * jnp.array([6.0, 1e-9]), scale, unit * jnp.array([1.0, 2.0]), jnp.zeros(2))
+        np.testing.assert_allclose(off, [2 / 4, 1e-9 / (1e-6 * 4)], rtol=1e-12)

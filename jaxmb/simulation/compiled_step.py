@@ -99,7 +99,7 @@ class CompiledStep(eqx.Module):
 
 
 def compiled_step(
-    field: VectorField, solver: dfx.AbstractSolver, y0: StateVector, on_demand: bool = False
+    field: VectorField, solver: dfx.AbstractSolver, y0: StateVector, on_demand: bool
 ) -> CompiledStep | str:
     """The step of a problem by a solver of Diffrax, or why there is none; `on_demand` also of one that takes long to compile."""
     problem, parameters = _Problem.of(y0, field)
@@ -150,7 +150,7 @@ class CompiledStepAdjoint(eqx.Module):
 
 
 def compiled_step_adjoint(
-    moves: PyTree, rest: VectorField, solver: dfx.AbstractSolver, y0: StateVector, on_demand: bool = False
+    moves: PyTree, rest: VectorField, solver: dfx.AbstractSolver, y0: StateVector, on_demand: bool
 ) -> CompiledStepAdjoint | str:
     """The reverse sweep over a step of a problem, of which parts move, by a solver of Diffrax, or why there is none; `on_demand` as of the step."""
     field = eqx.combine(moves, rest)
