@@ -405,7 +405,24 @@ def test_the_formulation_is_one_that_takes_what_has_no_inertia_and_one_that_does
         formulation_at(jm.formulation.GaussProjection(), system, state)
 
 
-@pytest.mark.slow_except("relative-1000.0")
+def test_without_any_mass_what_is_driven_moves_and_bears_its_load():
+    """The reaction of y = x²/2 − t and x = t to a force, λ = −C⁻ᵀF; along x alone there is neither mass nor driver."""
+    rows = lambda t, q, p: jnp.stack([q[0] - t, 1e3 * (q[1] - q[0] ** 2 / 2 + t)])
+    load = lambda t, q, v, p: jnp.array([2.0, -3.0])
+    drives = jm.Holonomic("drives", rows)
+    system = jm.System(2, mass=lambda t, q, p: jnp.zeros((2, 2)), force=load, constraints=[drives])
+    run = jm.simulate(system, jm.assemble(system, [0.0, 0.0]), jnp.array([0.5, 1.0]))
+    np.testing.assert_allclose(run.q, [[0.5, -0.375], [1.0, -0.5]], rtol=0, atol=1e-12)
+    found = jm.reactions(system, run).multipliers["drives"]
+    np.testing.assert_allclose(found, [[-2 + 3 * 0.5, 3e-3], [-2 + 3 * 1.0, 3e-3]], rtol=1e-12)
+    across = jm.System(
+        2, mass=lambda t, q, p: jnp.zeros((2, 2)), constraints=[jm.Holonomic("drive", lambda t, q, p: q[1:] - t)]
+    )
+    with pytest.raises(ValueError, match=r"along 'q0' there is no inertia, and no constraint holds it"):
+        jm.assemble(across, [0.0, 0.0])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1.0, 1000.0])
 @pytest.mark.parametrize("build", ["relative", "absolute"])
 def test_a_mechanism_without_any_mass_moves_as_driven_and_bears_its_loads(build, unit):

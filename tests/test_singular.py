@@ -1138,6 +1138,7 @@ def _where_two_curves_cross(x, **options):
 EIGHT_WAYS = -0.2 - 0.02 * np.arange(8) / 8  # steps land at the crossing in so many ways
 
 
+@pytest.mark.slow
 def test_a_particle_stays_on_its_curve_and_keeps_its_energy_where_two_curves_cross():
     found = jax.jit(jax.vmap(_where_two_curves_cross))(EIGHT_WAYS)
     x, y, v = found.q[:, -1, 0], found.q[:, -1, 1], found.v[:, -1]

@@ -295,6 +295,7 @@ def test_the_reference_of_a_force_does_not_change_the_motion():
     assert 1e-6 < changes[1] < changes[0] and 1.8 < changes[0] / changes[1] < 2.2
 
 
+@pytest.mark.slow
 def test_a_sampled_force_is_stable_at_any_gain():
     """The disturbance is fed back: e decays by 1 − h G_I/(1 + G_F) per sample where the normal force is constant and nothing moves."""
     plant, _ = arm(2.0)

@@ -23,8 +23,8 @@ def reason(system: System, drift: AbstractDrift, start: State, solution: Solutio
     last = solution.state(reached - 1) if reached else start
     acting = system.in_mode(last.mode)
     # One saved time further than it should have come: the last step may end a little before what it cannot pass.
-    if lost := _undefined_from(acting, last, solution.ts[min(reached + 1, len(solution.ts) - 1)]):
-        return lost
+    if cause := _undefined_from(acting, last, solution.ts[min(reached + 1, len(solution.ts) - 1)]):
+        return cause
     text = text_of_result(system, solution)
     rounding, tolerance = float(_rounding(acting, last)), drift.tolerance(last.q.dtype)
     if rounding > NOTABLE * tolerance:
