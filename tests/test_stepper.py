@@ -583,6 +583,15 @@ def test_a_step_is_a_regular_one_if_its_start_is_sound_and_its_motion_tells_noth
     assert regular(*map(jnp.array, zip(*cases, strict=True))).tolist() == [True, *[False] * 5]
 
 
+@pytest.mark.parametrize("u", ["2", {"drive": 2.0}])
+def test_inputs_of_the_wrong_kind_are_refused_by_name(u):
+    system = motor(0)
+    step = jm.stepper(system, jm.assemble(system), DT)
+    for call in (step, step.with_result):
+        with pytest.raises(TypeError, match="Argument `u` must be an array of numbers"):
+            call(step.start(), u)
+
+
 def test_the_vector_field_at_a_state_by_plain_operations(monkeypatch):
     monkeypatch.setattr(segments, "compiled_step_of", lambda *_: None)
     system = motor(1)

@@ -92,7 +92,6 @@ class Stepper(AbstractStepper):
     substeps: int = eqx.field(static=True)
     engine: AbstractEngine | None = eqx.field(static=True)
 
-    @contract
     def __call__(self, state: State, u: Numbers | None = None) -> State:
         """The state after a step; its coordinates and velocities are NaN, and so are derivatives, where there is none.
 
@@ -105,7 +104,6 @@ class Stepper(AbstractStepper):
         """
         return _step(self, state, u)[0]
 
-    @contract
     def with_result(self, state: State, u: Numbers | None = None) -> tuple[State, RESULTS]:
         """The state after a step, as by a call, and what `Solution.result` would say of it."""
         return _step(self, state, u)
@@ -325,6 +323,11 @@ StepEnd = tuple[Array, Array, Array, Array | None]  # time, coordinates, velocit
 Advance = Callable[[list[Array], State, Numbers | None], tuple[StepEnd, RESULTS]]
 
 
+@contract
+def _check_kinds(state: State, u: Numbers | None) -> None:
+    """Refuses arguments of the wrong kind by name: asked where a call has failed, as it takes a tenth of a call."""
+
+
 def _step(step: Stepper, state: State, u: Numbers | None) -> tuple[State, RESULTS]:
     """The state after a step, and the result of the step.
 
@@ -332,7 +335,11 @@ def _step(step: Stepper, state: State, u: Numbers | None) -> tuple[State, RESULT
     has changed only, and the state is made without `dataclasses.replace`, which takes as long as a step.
     """
     advance, arrays = _program_of(step)
-    (t, q, v, control), result = advance(arrays, state, u)
+    try:
+        (t, q, v, control), result = advance(arrays, state, u)
+    except TypeError:
+        _check_kinds(state, u)
+        raise
     fields, structure = jax.tree.flatten(state, is_leaf=lambda x: x is not state)
     names = [field.name for field in dataclasses.fields(state)]
     changed = {"t": t, "q": q, "v": v, "control": control}
