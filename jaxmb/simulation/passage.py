@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 from ..formulation import EXACT
 from ..foundations import where_needed
 from ..kinematics import CLOSE, by_lengths
-from ..system import System, residuals, rows_at
+from ..system import System, extent, residuals, rows_at
 from .state_vector import StateVector
 from .vector_field import VectorField
 
@@ -22,8 +22,8 @@ Scalar = Float[Array, ""]
 TRIALS, CORRECTIONS = 14, 8
 # A remainder along the step that is so small beside the largest is zero.
 ZERO = 1e-6
-# A pose is met that is missed by less than this power of eps, 1e-11 in float64, φ relative to Φ.
-MISSED = 0.7
+# φ is exact to so many units of rounding of the coordinates, relative to their reach: of an angle after many turns, say.
+ROUNDING = 16
 # φ at the pose is known where the last trial has changed it by less than this part.
 SETTLED = 0.1
 # A row vanishes along the step where its remainder is less than this part of the largest one; else it only turns.
@@ -94,7 +94,7 @@ class _Trial(eqx.Module):
         rate: h (C v + b) of the row for a velocity that all others allow, relative to its size.
         length: of the remainder.
         off_manifold: the largest |φ|/Φ before the pose was corrected.
-        miss: φ/Φ of the row.
+        miss: φ/Φ of the row; zero where that is no more than what closed states are exact to.
         across: that direction, each coordinate in units of its length ℓ (nv,).
     """
 
@@ -110,7 +110,7 @@ class _Trial(eqx.Module):
     @property
     def missed(self) -> Bool[Array, ""]:
         """Whether φ is not zero."""
-        return jnp.abs(self.miss) > float(jnp.finfo(self.miss.dtype).eps) ** MISSED
+        return self.miss != 0
 
 
 class _SignBracket(eqx.Module):
@@ -227,7 +227,7 @@ def _trial_at(
     t = path.t0 + x * h
 
     def closer(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        count, q, before, _ = carry
+        count, q, before, closed = carry
         terms = rows_at(system, t, q, scale.row)
         factor = by_lengths(scale, field.formulation.factorise(terms, others))
         v = (1 - x) * path.rates[0] + x * path.rates[1]
@@ -236,9 +236,11 @@ def _trial_at(
         # The remainder of the row beside all others, as a vector: its component along the direction at the start has a sign.
         rest = own - (factor.basis @ own) @ factor.basis
         row_rate = h * (rate[row] - terms.jacobian[row] @ factor.particular(rate)) / factor.scale[row]
-        off = jnp.abs(residual) / scale.span
+        off, miss = jnp.abs(residual) / scale.span, residual[row] / scale.span[row]
+        eps = jnp.finfo(off.dtype).eps
+        exact = jnp.maximum(eps**EXACT, ROUNDING * eps * scale.passing(extent(system, q)))
         # The row in question is not closed: what is left of it at this pose is what is asked for.
-        on = jnp.all(jnp.where(others, off, 0) <= jnp.finfo(off.dtype).eps ** EXACT)
+        on = jnp.all(jnp.where(others, off, 0) <= exact)
         trial = _Trial(
             x=x,
             shift=shift,
@@ -246,10 +248,10 @@ def _trial_at(
             rate=row_rate,
             length=jnp.sqrt(rest @ rest),
             off_manifold=jnp.where(count == 0, jnp.max(off), before.off_manifold),
-            miss=residual[row] / scale.span[row],
+            miss=jnp.where(off[row] > exact, miss, 0),
             across=factor.root.T @ direction,
         )
-        return count + 1, system.displaced(q, -factor.particular(residual)), trial, on
+        return count + 1, system.displaced(q, -factor.particular(residual)), trial, closed + on
 
     q = path.at(x)
     q = system.displaced(q, shift)
@@ -258,6 +260,7 @@ def _trial_at(
         jnp.array(0),
         q,
         _Trial(x=x, shift=shift, ahead=zero, rate=zero, length=zero, off_manifold=zero, miss=zero, across=none),
-        jnp.array(False),
+        jnp.array(0),
     )
-    return lax.while_loop(lambda carry: (carry[0] < CORRECTIONS) & ~carry[-1], closer, start)[2]
+    # Once more when all others are closed: what they leave of themselves would be the error of what is asked for.
+    return lax.while_loop(lambda carry: (carry[0] < CORRECTIONS) & (carry[-1] < 2), closer, start)[2]
