@@ -104,17 +104,19 @@ def test_strangers_change_nothing(name):
     same((positions[..., :n], *rest))
 
 
-def planar_fourbar(masses, cut):
+def planar_fourbar(masses, cut=None, unit=1.0):
+    """With its loop cut, or in absolute coordinates."""
     P = jm.planar
-    lengths = {"crank": 0.4, "coupler": 0.9, "rocker": 0.8}
+    lengths = {"crank": 0.4 * unit, "coupler": 0.9 * unit, "rocker": 0.8 * unit}
     rods = [P.Body.rod(name, mass=m, length=lengths[name]) for name, m in zip(lengths, masses, strict=True)]
     joints = [
         P.Revolute("A", "ground", "crank.a"),
         P.Revolute("B", "crank.b", "coupler.a"),
         P.Revolute("C", "coupler.b", "rocker.a"),
-        P.Revolute("D", "rocker.b", ("ground", (1.0, 0.0))),
+        P.Revolute("D", "rocker.b", ("ground", (unit, 0.0))),
     ]
-    return P.Mechanism(rods, joints, gravity=(0.0, -9.81)).build(cut=[cut])
+    mechanism = P.Mechanism(rods, joints, gravity=(0.0, -9.81 * unit))
+    return mechanism.build("absolute") if cut is None else mechanism.build(cut=[cut])
 
 
 # From where on, from a thousandth to a billionth, the mass of a body that the loop carries along, or that carries the loop, has ceased to count.
@@ -166,6 +168,20 @@ def test_lengths_belong_to_the_geometry(body):
     reach = lambda ratio: jm.as_state(planar_fourbar(np.where(np.arange(3) == body, ratio, 1.0), "B"), pose).scale.reach
     for ratio in (1e-9, 1e9):
         assert np.all(np.abs(np.log(reach(ratio) / reach(1.0))) < np.log(6))
+
+
+@pytest.mark.parametrize("share", [1e-9, 3e-10, 1e-10])
+def test_the_sizes_of_a_run_with_a_light_link_know_no_unit_of_length(share):
+    """In units 1,024 times as small all are the same but for powers of two."""
+    found = []
+    for unit in (1.0, 1024.0):
+        lengths = np.tile([unit, unit, 1.0], 3)
+        system = planar_fourbar((1.0, share, 1.0), unit=unit)
+        state = jm.as_state(system, lengths * [0.2, 0.1, 0.42, 0.8, 0.3, 0.15, 1.1, 0.4, 1.3])
+        by = jax.jit(lambda state, system=system: sizes_of_run(system, state, jnp.array(2.0), Values.of(system, state)))
+        scale, sizes = by(state)
+        found.append([scale.rate, sizes.q / lengths, sizes.v / lengths, sizes.work / unit**2])
+    jax.tree.map(np.testing.assert_array_equal, *found)
 
 
 @pytest.mark.slow
@@ -284,6 +300,32 @@ def test_rows_that_never_change_have_the_sizes_of_what_moves_by_them(unit):
     system = P.Mechanism([wheel], [P.RollingWheel("contact", ("ground", slope), "wheel", radius)]).build()
     scale = jm.assemble(system).scale
     assert np.all((scale.span > 0.1 * unit) & (scale.span < 10 * unit)), scale.span
+
+
+def test_what_turns_to_and_fro_beside_a_row_that_grows_is_no_bend():
+    """A slider on a turning arm, held by a rod: C grows with the slide and turns with the arm, for some lengths by just less than a bend, at any distance."""
+
+    def rod(t, q, p):
+        c, s = jnp.cos(q[0]), jnp.sin(q[0])
+        end = jnp.array([[c, -s], [s, c]]) @ (p["arm"] + q[1] * p["axis"]) - p["foot"]
+        return (end @ end - 1) / 2
+
+    rng, count = np.random.default_rng(0), 200
+    axis = rng.normal(size=(count, 2))
+    lengths = {
+        "arm": rng.uniform(-1, 1, (count, 2)),
+        "axis": axis / np.linalg.norm(axis, axis=1, keepdims=True),
+        "foot": rng.uniform(-2, 2, (count, 2)),
+        "mass": np.stack([10 ** rng.uniform(-1, 1.5, count), np.ones(count)], axis=1),
+    }
+    system = jm.System(
+        ("turn", "slide"),
+        mass=lambda t, q, p: jnp.diag(p["mass"]),
+        constraints=[jm.Holonomic("rod", rod)],
+        params=jax.tree.map(lambda x: x[0], lengths),
+    )
+    state = jax.jit(jax.vmap(lambda p: jm.as_state(system.with_params(p), jnp.array([0.3, 0.01]))))(lengths)
+    assert float(jnp.max(state.scale.reach)) < 100
 
 
 def test_what_rows_do_not_size_has_the_size_of_how_far_it_gets():

@@ -29,6 +29,7 @@ from .measure import as_state as as_state
 from .measure import extent as extent
 from .measure import free_acceleration as free_acceleration
 from .measure import measure as measure
+from .measure import measuring_root as measuring_root
 from .measure import with_rate as with_rate
 from .mode import Mode as Mode
 from .mode import in_turn as in_turn

@@ -65,7 +65,7 @@ STRAIGHT = 6
 # some are angles. Rows of other constraints may be in any units, those of one by less than `UNLIKE` apart: in single precision the
 # two cannot be distinguished.
 ROUNDING, UNLIKE = 100, 1e9
-# The least inertia by which a coordinate of a mechanism is measured, relative to the largest of its kind in its rows, see `_measuring_root`. Measured without:
+# The least inertia by which a coordinate of a mechanism is measured, relative to the largest of its kind near it, see `measuring_root`. Measured without:
 # a slider–crank in absolute coordinates took 66 steps with a rod of 1e-5 or 1e-6 of the others' mass, 329 with one of 1e-7.
 LEAST = 1e-4
 # A coordinate that is less than this power of eps beside the others has no size of its own: a place that is zero but for what was rounded to get there.
@@ -108,7 +108,7 @@ def measure(
         return Scale(none, none, jnp.zeros(system.nv, q.dtype), none, jnp.zeros_like(t)), none > 0, none > 0
     system, t, q = lax.stop_gradient((system, t, q))
     jacobian = constraint_jacobian(system, t, q)
-    root = _measuring_root(system, system.mass(t, q), jacobian)
+    root = measuring_root(system, system.mass(t, q), jacobian)
     width = jnp.linalg.norm(root, axis=0)  # of each coordinate per unit of length in the metric
     size = jnp.linalg.norm(jacobian @ root.T, axis=1)
     line = _sample_lines(system, t, q, jacobian, root)
@@ -162,7 +162,7 @@ def with_rate(system: System, state: State, values: Values | None = None) -> Sta
     system, fixed = lax.stop_gradient((system, state))
     t, q, v = fixed.t, fixed.q, fixed.v
     here = Values.of(system, fixed) if values is None else values
-    jacobian, root = here.jacobian, _measuring_root(system, here.mass, here.jacobian)
+    jacobian, root = here.jacobian, measuring_root(system, here.mass, here.jacobian)
     vdot = root.T @ (root @ (here.intrinsic + here.applied))
     derivative = lambda direction, tdot: jacobian_rate(system, t, q, direction, tdot)
     # Of a mechanism at rest the forces tell how fast it will go: a row that turns with acceleration a over its length takes a time of
@@ -177,15 +177,17 @@ def with_rate(system: System, state: State, values: Values | None = None) -> Sta
     return dataclasses.replace(state, scale=dataclasses.replace(state.scale, rate=rate))
 
 
-def _measuring_root(system: System, mass: Array, jacobian: Array) -> Float[Array, "nv nv"]:
-    """R of RᵀR = M⁻¹ by which rows and lines are measured: no coordinate is lighter there than `LEAST` of another of its kind in its rows.
+def measuring_root(system: System, mass: Array, jacobian: Array) -> Float[Array, "nv nv"]:
+    """R of RᵀR = M⁻¹ by which rows and lines are measured: no coordinate is lighter there than `LEAST` of another of its kind in its rows or the next ones.
 
     Else lines would carry a light body far away from its neighbours before anything has turned, and rows would get levers of that length.
     """
     if system.joints is None:  # kinds are not known: a length must not be compared with an angle
         return metric_root(mass, jacobian)
     turning, read = angles(system), (jacobian != 0).astype(mass.dtype)
-    alike = (read.T @ read > 0) & (turning[:, None] == turning)
+    # The next ones too: rows of a joint at the origin of a body do not read how that turns.
+    near = jnp.linalg.matrix_power(read.T @ read, 2) > 0
+    alike = near & (turning[:, None] == turning)
     inertia = jnp.diagonal(mass)
     least = LEAST * jnp.max(jnp.where(alike, inertia, 0), axis=1)
     return metric_root(mass + jnp.diag(jnp.maximum(least - inertia, 0)), jacobian)
@@ -258,8 +260,7 @@ def _sample_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arr
         squares = lambda rows: jnp.maximum(jnp.einsum("lmi,mij,lmj->lm", rows, metric, rows), 0)
         jacobian = SparseRows.from_dense(layout, jacobian).values.reshape(m, -1)
     sizes = lambda rows: jnp.sqrt(jnp.mean(squares(rows), axis=0))
-    at = lambda s: jax.vmap(lambda line: rows_at(q + system.qdot(q, s * line)))(lines)
-    size = sizes(jacobian[None])
+    at, size = lambda s: jax.vmap(lambda line: rows_at(q + system.qdot(q, s * line)))(lines), sizes(jacobian[None])
 
     def double(carry: Any, s: Array) -> tuple[Any, tuple[Array, Array, Array]]:
         here, unbent, turned, entries = carry
@@ -290,6 +291,7 @@ def _sample_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arr
         *(jnp.stack([jnp.take_along_axis(x, i[None] - k, axis=0)[0] for k in (2, 1, 0)]) for x in (bend, most))
     )
     growing = shift[-1] > GROWING * shift[-1 - DOUBLINGS]  # else it turns to and fro beside a larger part that stays
+    bent &= ~(growing & _by_chance(i, bend, shift, size))
     # Less than 1e-3 of the row at the largest distance is no slope: such a row never changes but for rounding.
     linear = ~bent & (shift[-1] > 1e-3 * size) & growing
     rising = lambda x: jnp.where(linear.reshape((-1,) + (1,) * (x.ndim - 1)), x / (2 * s[-1]), 0)
@@ -303,6 +305,17 @@ def _sample_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arr
         entries=dense(entries),
         slopes=dense(slopes),
     )
+
+
+def _by_chance(i: Array, bend: Array, shift: Array, size: Array) -> Bool[Array, " m"]:
+    """Whether the first bend, the i-th distance (m,), is none of the row: it comes long after that has changed by its own size, and bends are mostly less from there on.
+
+    What turns to and fro beside a larger part that grows may pass for a bend at any distance.
+    """
+    beyond = np.arange(len(bend))[:, None] >= i
+    mean = jnp.sum(jnp.where(beyond, bend, 0), axis=0) / jnp.sum(beyond, axis=0)
+    long_before = jnp.take_along_axis(shift, jnp.maximum(i - DOUBLINGS, 0)[None], axis=0)[0]
+    return (long_before > size) & (mean < BENT)
 
 
 def _joint_rows(system: System) -> tuple[Bool[np.ndarray, " m"], Bool[np.ndarray, " m"]]:
