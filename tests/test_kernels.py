@@ -40,7 +40,7 @@ from jaxmb.simulation.engine import compiles_quickly
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.vector_field import VectorField
-from jaxmb.system import Scale, dense_work
+from jaxmb.system import Scale, dense_work, layout_of
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="code is compiled for CPUs")
 DOUBLE = jnp.float64
@@ -1402,6 +1402,20 @@ def test_a_system_of_too_much_work_for_single_numbers_is_not_compiled(monkeypatc
         monkeypatch.setattr("jaxmb.simulation.engine.LARGEST_WORK", largest)
         assert chosen().startswith(told)
     assert "not compiled: 3 velocities and 2 rows are too many" in chosen()
+
+
+def test_what_is_around_compiled_steps_is_compiled_quickly_unless_it_is_large(monkeypatch):
+    """Steps along a band leave zeros out, what is done beside them does not."""
+    (system, _), engine = make("four-bar"), "jaxmb.simulation.engine."
+    layout = layout_of(system, True)
+    for dense, largest, quickly in ((80_000, 0, True), (80_001, 0, False), (80_000, -1, False)):
+        monkeypatch.setattr(engine + "dense_work", lambda system, dense=dense: dense)
+        monkeypatch.setattr(engine + "LARGEST_WORK", layout.work + largest)
+        monkeypatch.setattr(engine + "layout_of", lambda *given, **more: layout)
+        assert compiles_quickly(None, system) is quickly
+        assert compiles_quickly(jm.Compiled(sparse=True), system) is False
+    monkeypatch.setattr(engine + "layout_of", lambda *given, **more: "why not")
+    assert compiles_quickly(None, system) is False
 
 
 def test_limits_that_pages_tell_are_those_of_the_code(monkeypatch):

@@ -26,7 +26,9 @@ from .step_size import sizes_of_run
 from .vector_field import VectorField
 
 # Code for linear algebra of more operations than this, along the band or if nothing were zero, takes longer to compile than it saves.
-LARGEST_WORK = 35_000
+LARGEST_WORK = 40_000
+# What is done beside the steps, at the start or for a guard's reactions, stands once in a program and leaves no zeros out: of that so many pay.
+LARGEST_BESIDE = 2 * LARGEST_WORK
 # On GPUs XLA compiles code of single numbers in twice the time of small arrays: this is the order of the largest that was measured, Andrews' squeezer (660).
 LARGEST_WORK_ON_GPU = 1_000
 
@@ -103,7 +105,10 @@ def not_regular(method: Method, field: VectorField) -> str | None:
 def compiles_quickly(engine: AbstractEngine | None, system: System) -> bool:
     """Whether compiled code will do most of the work, so that what is around it need not be optimised for long."""
     demanded = None if engine is None else isinstance(engine, Compiled)
-    return available(demanded) and not (engine is not None and engine.sparse) and _too_large(system) is None
+    if not available(demanded) or (engine is not None and engine.sparse) or dense_work(system) > LARGEST_BESIDE:
+        return False
+    layout = layout_of(system, False, compiled=True)
+    return _too_large(system if isinstance(layout, str) else system.with_layout(layout)) is None
 
 
 def with_layout(method: Method, field: VectorField, y0: StateVector) -> VectorField:
