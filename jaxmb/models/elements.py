@@ -1,6 +1,7 @@
 """The elements of a mechanism, from the graph of a model."""
 
 from collections.abc import Callable, Mapping
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from .. import spatial
 from ..foundations import Number, listing
 from ..mechanism import AbstractMechanism, names_of
 from .graph import WORLD, ModelGraph
-from .inertia import admissible
+from .inertia import admissible, inertial
 from .names import NameTable
 from .rigid_bodies import RigidBodies, rigid_bodies
 
@@ -93,14 +94,8 @@ class MechanismBuilder:
         return points, link_markers
 
     def _body(self, name: str) -> spatial.Body:
-        spread = self.bodies.spread[name]
-        mass = float(spread[3, 3])
-        # Bodies without mass are legitimate between two joints: their centre of mass is not defined, and does not
-        # matter.
-        com = spread[:3, 3] / mass if mass > 0 else np.zeros(3)
-        about = spread[:3, :3] - mass * np.outer(com, com)
-        # I = tr(S) 1 − S from second moments S about the centre of mass, which links fixed to each other have in sum.
-        inertia = np.trace(about) * np.eye(3) - about
+        # Bodies without mass are legitimate between two joints.
+        mass, com, inertia = inertial(self.bodies.spread[name])
         where = next(link.where for link in self.graph.links if link.name == name)
         inertia, changed = admissible(inertia, where, self.repair)
         if changed:
@@ -245,10 +240,7 @@ class MechanismBuilder:
 
 def _add(points: dict[str, np.ndarray], name: str, at: np.ndarray) -> str:
     """Adds a point under a new name without dots, and returns the name."""
-    base, count = name.replace(".", "_"), 1
-    unique = base
-    while unique in points:
-        count += 1
-        unique = f"{base}_{count}"
+    base = name.replace(".", "_")
+    unique = next(x for x in chain([base], (f"{base}_{i}" for i in count(2))) if x not in points)
     points[unique] = at
     return unique

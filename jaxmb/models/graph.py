@@ -4,12 +4,14 @@ All numbers are NumPy's, with double precision: reading compiles nothing and doe
 """
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from scipy.spatial.transform import Rotation
 
 from ..foundations import listing
+from .document import XmlElement
+from .inertia import second_moments
 
 # The name of what stands still.
 WORLD = "ground"
@@ -78,10 +80,8 @@ class ModelLink:
 
     def spread(self) -> np.ndarray:
         """∫ x̃ x̃ᵀ dm in its frame, x̃ = (x, 1)."""
-        # ∫ x xᵀ dm from an inertia: ½ tr(I) 1 − I, the inverse of I = tr(S) 1 − S.
-        about = 0.5 * np.trace(self.inertia) * np.eye(3) - self.inertia
         x = np.append(self.com, 1.0)
-        return self.mass * np.outer(x, x) + np.pad(about, (0, 1))
+        return self.mass * np.outer(x, x) + np.pad(second_moments(self.inertia), (0, 1))
 
 
 def massless_link(name: str, where: str) -> ModelLink:
@@ -98,9 +98,9 @@ class ModelJoint:
         kind: one of "fixed", "free", "revolute", "prismatic", "cylindrical", "screw", "planar", "universal" and
             "spherical".
         parent, child: the links; `WORLD` for what stands still.
+        where: where it stands, with which a refusal begins.
         outer, inner: the joint's frame (4, 4) on the parent and on the child.
         axis, axis_b: its direction (3,) in `outer` and in `inner`.
-        where: where it stands, with which a refusal begins.
         closes: whether it closes a loop.
         value: the coordinate of the pose in which `outer` and `inner` coincide.
         viscous, coulomb: damping in N s/m or N m s/rad, and dry friction in N or N m.
@@ -114,11 +114,11 @@ class ModelJoint:
     kind: str
     parent: str
     child: str
-    outer: np.ndarray
-    inner: np.ndarray
-    axis: np.ndarray
-    axis_b: np.ndarray
     where: str
+    outer: np.ndarray = dataclasses.field(default_factory=lambda: np.eye(4))
+    inner: np.ndarray = dataclasses.field(default_factory=lambda: np.eye(4))
+    axis: np.ndarray = dataclasses.field(default_factory=lambda: Z_AXIS)
+    axis_b: np.ndarray = dataclasses.field(default_factory=lambda: Z_AXIS)
     closes: bool = False
     value: float = 0.0
     viscous: float = 0.0
@@ -205,6 +205,40 @@ class ModelGraph:
     def joint(self, name: str) -> ModelJoint | None:
         """The joint of that name."""
         return next((joint for joint in self.joints if joint.name == name), None)
+
+    def roots(self, model: XmlElement) -> list[ModelLink]:
+        """The links that hang on no joint but one that closes a loop.
+
+        Raises:
+            ValueError: if there are no links.
+        """
+        if not self.links:
+            raise model.refusal("must hold a <link>, but holds none.")
+        children = {joint.child for joint in self.joints if not joint.closes}
+        return [link for link in self.links if link.name not in children]
+
+    def hold(self, link: ModelLink, kind: str, at: np.ndarray) -> None:
+        """Joins a root to the ground, by a joint that is "fixed" or "free"."""
+        joint = ModelJoint(
+            name=f"{link.name}_base", kind=kind, parent=WORLD, child=link.name, where=link.where, outer=at
+        )
+        # First, so that coordinates of the base come before those of joints.
+        self.joints.insert(0, joint)
+
+    def note_unread(self, root: XmlElement, read: Mapping[str, Collection[str]], listed: Mapping[str, str]) -> None:
+        """Notes elements that are not read: what a mechanism has no use for, and what is not known.
+
+        Args:
+            root: the document.
+            read: names of those that are read, by the element they stand in.
+            listed: why others belong to no mechanism, by name.
+        """
+        for element in root.walk():
+            for child in element.children if element.tag in read else ():
+                if child.tag in listed:
+                    self.note("listed", f"<{child.tag}> of {element}", listed[child.tag])
+                elif child.tag not in read[element.tag]:
+                    self.note("left out", f"{child} on line {child.line}", "is not known")
 
 
 def expect_names(excluded: Sequence[str], names: Collection[str | None]) -> None:

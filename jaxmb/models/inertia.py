@@ -5,6 +5,23 @@ import numpy as np
 from ..mechanism.body import TRIANGLE_TOLERANCE
 
 
+def second_moments(inertia: np.ndarray) -> np.ndarray:
+    """Σ = ½ tr(I) 1 − I, ∫ x xᵀ dm of an inertia I."""
+    return 0.5 * np.trace(inertia) * np.eye(3) - inertia
+
+
+def moments_of_inertia(second: np.ndarray) -> np.ndarray:
+    """I = tr(Σ) 1 − Σ of second moments Σ."""
+    return np.trace(second) * np.eye(3) - second
+
+
+def inertial(spread: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """Mass, centre of mass and inertia about it, of ∫ x̃ x̃ᵀ dm (4, 4); a body without mass has its centre at the origin."""
+    mass = float(spread[3, 3])
+    com = spread[:3, 3] / mass if mass > 0 else np.zeros(3)
+    return mass, com, moments_of_inertia(spread[:3, :3] - mass * np.outer(com, com))
+
+
 def expect_mass(mass: float, inertia: np.ndarray, where: str) -> None:
     """Refuses masses that are negative or not finite, and inertia without mass.
 
@@ -32,8 +49,7 @@ def admissible(inertia: np.ndarray, where: str, repair: bool) -> tuple[np.ndarra
         ValueError: by how much the inequality is missed, where it is not repaired.
     """
     # One eigenvalue problem holds both conditions, positive moments and the triangle inequality, in any axes.
-    spread = 0.5 * np.trace(inertia) * np.eye(3) - inertia
-    values, vectors = np.linalg.eigh(spread)
+    values, vectors = np.linalg.eigh(second_moments(inertia))
     if values[0] >= -TRIANGLE_TOLERANCE * np.abs(values).max():
         return inertia, ""
     moments = np.linalg.eigvalsh(inertia)
@@ -48,5 +64,4 @@ def admissible(inertia: np.ndarray, where: str, repair: bool) -> tuple[np.ndarra
         )
     # The nearest in the Frobenius norm: negative eigenvalues of a symmetric matrix are set to zero (Higham 1988).
     nonnegative = (vectors * np.maximum(values, 0)) @ vectors.T
-    nearest = np.trace(nonnegative) * np.eye(3) - nonnegative
-    return nearest, f"inertia changed to the nearest that a body can have, since {reason}"
+    return moments_of_inertia(nonnegative), f"inertia changed to the nearest that a body can have, since {reason}"

@@ -12,7 +12,7 @@ from ..kinematics import Diagnosis, MotionCurve, diagnose, trace_motion
 from ..mechanism import AbstractBody, AbstractMechanism
 from ..reaction import ReactionReport, analyse_reactions
 from ..system import System, residuals
-from .model import Model
+from .model import Model, keyframe
 
 # Beyond these ratios a number is reported as doubtful. Masses of one machine seldom differ by a million, while grams for kilograms
 # and mm for m in an inertia make a thousand or a million. A radius of gyration of ten times the whole mechanism has such a reason.
@@ -171,11 +171,8 @@ def _guess(system: System, model: Model, pose: str | None, q: Mapping[str, Any] 
     Raises:
         ValueError: for a pose or a coordinate that there is not.
     """
-    if pose is not None and pose not in model.poses:
-        raise ValueError(f"Argument `pose` must be a keyframe out of {listing(model.poses)}, but is '{pose}'.")
     coordinates = np.zeros(system.nq) if system.guess is None else np.array(system.guess)
-    keyframe = {} if pose is None else model.poses[pose]
-    for name, value in (keyframe | dict(q or {})).items():
+    for name, value in (keyframe(model, pose) | dict(q or {})).items():
         if name in system.coordinates:
             coordinates[system.coordinates.index(name)] = value
         elif name in (q or {}):

@@ -11,7 +11,7 @@ from .document import XmlElement
 from .folder import Folder
 from .graph import WORLD, Z_AXIS, ModelGraph, ModelJoint, ModelLink, from_quaternion, massless_link, pose
 from .inertia import expect_mass
-from .mjcf_constraints import MjcfConstraints, MujocoModel, MujocoSpec, note_nonlinear
+from .mjcf_constraints import MjcfConstraints, MujocoModel, MujocoSpec, NamedModel, note_nonlinear
 from .mjcf_text import Meshes, expanded, expect_readable, stripped, without, xml_text
 
 # Numbers of MuJoCo's model that the graph is made of.
@@ -137,47 +137,23 @@ def _expect_finite(model: MujocoModel, root: XmlElement) -> None:
             raise ValueError(f"{root.file} must hold finite numbers, but `{field}` of MuJoCo's model does not.")
 
 
-class GraphReader:
+class GraphReader(NamedModel):
     """The graph of a compiled model."""
 
     def __init__(self, mujoco: ModuleType, model: MujocoModel, graph: ModelGraph, root: XmlElement):
-        self.mujoco, self.model, self.graph, self.root = mujoco, model, graph, root
-        # Equalities have tags of other elements, and names of their own.
-        self.lines = {
-            ("equality" if outer.tag == "equality" else e.tag, e.attributes["name"]): e.where
-            for outer in root.walk()
-            for e in outer.children
-            if "name" in e.attributes
-        }
-        self.bodies = [WORLD, *(self.name("body", i) for i in range(1, model.nbody))]
-        self.joints = [self.name("joint", i) for i in range(model.njnt)]
+        super().__init__(mujoco, model, root)
+        self.graph = graph
         if WORLD in self.bodies[1:]:
             raise ValueError(f"{root.file}: no body must be called '{WORLD}', which is what stands still, but one is.")
         self._options()
         for body in range(1, model.nbody):
             self._body(body)
-        MjcfConstraints(self, mujoco, model, graph).add()
+        MjcfConstraints(self, graph).add()
         self._keyframes()
 
-    def name(self, kind: str, index: int) -> str:
-        """The name of an element, or its kind and number."""
-        number = getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
-        name, other = self.mujoco.mj_id2name(self.model, number, index), f"{kind}{index}"
-        # Another element may be called so in the file.
-        while not name and self.mujoco.mj_name2id(self.model, number, other) >= 0:
-            other += "_"
-        return name or other
-
-    def where(self, kind: str, name: str) -> str:
-        """File, line and element, with which a refusal begins."""
-        return self.lines.get((kind, name), f"{self.root.file}, <{kind} name={name!r}>")
-
     def _options(self) -> None:
-        # Flags differ between versions of MuJoCo: one that a version does not have is not set.
-        option, flags = self.model.opt, self.mujoco.mjtDisableBit
-        off = lambda name: hasattr(flags, name) and bool(option.disableflags & getattr(flags, name))
-        self.equalities_act = not (off("mjDSBL_EQUALITY") or off("mjDSBL_CONSTRAINT"))
-        self.graph.gravity = np.zeros(3) if off("mjDSBL_GRAVITY") else np.array(option.gravity)
+        option = self.model.opt
+        self.graph.gravity = np.zeros(3) if self.disables("GRAVITY") else np.array(option.gravity)
         for element in self.root.children_of("option"):
             others = [name for name in element.attributes if name != "gravity"]
             if others:
@@ -186,7 +162,7 @@ class GraphReader:
             if np.any(getattr(option, field)):
                 self.graph.note("left out", f"`{field}` of <option>", "there is no fluid")
         parts = ("SPRING", "DAMPER", "PASSIVE", "ACTUATION", "FRICTIONLOSS", "CONSTRAINT")
-        if any(off(f"mjDSBL_{part}") for part in parts):
+        if any(self.disables(part) for part in parts):
             text = "springs, dampers, friction and actuators act though the file disables some"
             self.graph.note("left out", "<flag>", text)
 
@@ -215,19 +191,7 @@ class GraphReader:
         parent = self.bodies[model.body_parentid[index]]
         first, count = int(model.body_jntadr[index]), int(model.body_jntnum[index])
         if not count:
-            self.graph.joints.append(
-                ModelJoint(
-                    name=f"{name}_weld",
-                    kind="fixed",
-                    parent=parent,
-                    child=name,
-                    outer=frame,
-                    inner=np.eye(4),
-                    axis=Z_AXIS,
-                    axis_b=Z_AXIS,
-                    where=where,
-                )
-            )
+            self.graph.joints.append(ModelJoint(f"{name}_weld", "fixed", parent, name, where, outer=frame))
         for joint in range(first, first + count):
             last = joint == first + count - 1
             # A body with several joints hangs on a chain of bodies without mass, one for each further joint.

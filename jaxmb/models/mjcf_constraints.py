@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any
 
 import numpy as np
 
-from .graph import WORLD, Z_AXIS, Cord, Coupling, ModelActuator, ModelGraph, ModelJoint, from_quaternion, pose
+from .document import XmlElement
+from .graph import WORLD, Cord, Coupling, ModelActuator, ModelGraph, ModelJoint, from_quaternion, pose
 
 # Classes of MuJoCo's compiled extension, which has no annotations to check against.
 MujocoModel = Annotated[Any, "mujoco.MjModel"]
@@ -25,41 +26,59 @@ def note_nonlinear(model: MujocoModel, graph: ModelGraph, what: str, fields: Map
             graph.note("left out", what, text)
 
 
-@runtime_checkable
-class NamedModel(Protocol):
-    """The names of a compiled model, and where its elements stand in the file.
+class NamedModel:
+    """A compiled model with the names of its elements, and where they stand in the file.
 
-    Attributes:
-        bodies: names by MuJoCo's number of the body.
-        joints: names by MuJoCo's number of the joint.
-        equalities_act: whether the file has not switched equalities off.
+    Args:
+        mujoco: the package.
+        model: the compiled model.
+        root: the document that it was made of.
     """
 
-    bodies: list[str]
-    joints: list[str]
-    equalities_act: bool
+    def __init__(self, mujoco: ModuleType, model: MujocoModel, root: XmlElement):
+        self.mujoco, self.model, self.root = mujoco, model, root
+        # Equalities have tags of other elements, and names of their own.
+        self.lines = {
+            ("equality" if outer.tag == "equality" else e.tag, e.attributes["name"]): e.where
+            for outer in root.walk()
+            for e in outer.children
+            if "name" in e.attributes
+        }
+        # By MuJoCo's numbers.
+        self.bodies = [WORLD, *(self.name("body", i) for i in range(1, model.nbody))]
+        self.joints = [self.name("joint", i) for i in range(model.njnt)]
 
     def name(self, kind: str, index: int) -> str:
         """The name of an element, or its kind and number."""
-        ...
+        number = getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
+        name, other = self.mujoco.mj_id2name(self.model, number, index), f"{kind}{index}"
+        # Another element may be called so in the file.
+        while not name and self.mujoco.mj_name2id(self.model, number, other) >= 0:
+            other += "_"
+        return name or other
 
     def where(self, kind: str, name: str) -> str:
         """File, line and element, with which a refusal begins."""
-        ...
+        return self.lines.get((kind, name), f"{self.root.file}, <{kind} name={name!r}>")
+
+    def disables(self, part: str) -> bool:
+        """Whether the file switches a part of the dynamics off."""
+        # Flags differ between versions of MuJoCo: one that a version does not have is not set.
+        flag = getattr(self.mujoco.mjtDisableBit, f"mjDSBL_{part}", 0)
+        return bool(self.model.opt.disableflags & int(flag))
 
 
 class MjcfConstraints:
     """The constraints and actuators of a compiled model beyond its tree.
 
     Args:
-        reading: names and lines.
-        mujoco: the package.
-        model: the compiled model.
+        reading: the model, names and lines.
         graph: what is added to.
     """
 
-    def __init__(self, reading: NamedModel, mujoco: ModuleType, model: MujocoModel, graph: ModelGraph):
-        self.reading, self.mujoco, self.model, self.graph = reading, mujoco, model, graph
+    def __init__(self, reading: NamedModel, graph: ModelGraph):
+        self.reading, self.mujoco, self.model, self.graph = reading, reading.mujoco, reading.model, graph
+        self.equalities_act = not (reading.disables("EQUALITY") or reading.disables("CONSTRAINT"))
         self.single = {name for name in reading.joints if self._joint(name).kind in ("revolute", "prismatic")}
 
     def add(self) -> None:
@@ -89,7 +108,7 @@ class MjcfConstraints:
         """Adds an equality, and returns the tendons whose lengths it fixes."""
         model, name = self.model, self.reading.name("equality", index)
         kinds = self.mujoco.mjtEq
-        if not model.eq_active0[index] or not self.reading.equalities_act:
+        if not model.eq_active0[index] or not self.equalities_act:
             self.graph.note("left out", f"equality '{name}'", "is not active")
             return set()
         kind, data = int(model.eq_type[index]), np.array(model.eq_data[index])
@@ -100,20 +119,7 @@ class MjcfConstraints:
             # A weld whose angular residual has no weight is a connect.
             joint_kind = "fixed" if weld and data[10] else "spherical"
             where = self.reading.where("equality", name)
-            self.graph.joints.append(
-                ModelJoint(
-                    name=name,
-                    kind=joint_kind,
-                    parent=a,
-                    child=b,
-                    outer=outer,
-                    inner=inner,
-                    axis=Z_AXIS,
-                    axis_b=Z_AXIS,
-                    where=where,
-                    closes=True,
-                )
-            )
+            self.graph.joints.append(ModelJoint(name, joint_kind, a, b, where, outer=outer, inner=inner, closes=True))
             return set()
         if kind == int(kinds.mjEQ_JOINT):
             self._couple(name, self.reading.joints[one], None if other < 0 else self.reading.joints[other], data)

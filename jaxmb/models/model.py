@@ -71,10 +71,7 @@ class Model(TextInNotebooks):
         Raises:
             ValueError: for a keyframe that there is not, and where loops cannot be closed.
         """
-        if pose is not None and pose not in self.poses:
-            raise ValueError(f"Argument `pose` must be a keyframe out of {listing(self.poses)}, but is '{pose}'.")
-        keyframe = {} if pose is None else self.poses[pose]
-        guess: dict[str, float | Array] = {k: v for k, v in keyframe.items() if k in system.coordinates}
+        guess: dict[str, float | Array] = {k: v for k, v in keyframe(self, pose).items() if k in system.coordinates}
         guess |= dict(q or {})
         try:
             return assemble(system, guess, **arguments)
@@ -123,3 +120,14 @@ class Model(TextInNotebooks):
                 shown = ", ".join(names[:3]) + (f" and {count - 3} others" if count > 3 else "")
                 lines.append(f"{kind:<13} {shown}: {text}")
         return lines
+
+
+def keyframe(model: Model, pose: str | None) -> dict[str, float]:
+    """The coordinates of a keyframe, by name; none for the pose in which the file is drawn.
+
+    Raises:
+        ValueError: for a keyframe that there is not.
+    """
+    if pose is not None and pose not in model.poses:
+        raise ValueError(f"Argument `pose` must be a keyframe out of {listing(model.poses)}, but is '{pose}'.")
+    return {} if pose is None else model.poses[pose]

@@ -1,5 +1,7 @@
 """Names of the elements of a model in a mechanism."""
 
+from itertools import chain, count
+
 from .graph import WORLD
 
 
@@ -19,12 +21,8 @@ class NameTable:
         """A name for a new element: its own, or with its kind and a number behind where that is taken."""
         base = name.replace(".", "_").strip() or kind
         # With the kind before a number: "wrist_body" beside the joint "wrist" says more than "wrist_2".
-        candidates = [base, f"{base}_{kind}"]
-        unique = next((c for c in candidates if c not in self.in_use), None)
-        count = 1
-        while unique is None:
-            count += 1
-            unique = f"{base}_{kind}{count}" if f"{base}_{kind}{count}" not in self.in_use else None
+        candidates = chain([base, f"{base}_{kind}"], (f"{base}_{kind}{i}" for i in count(2)))
+        unique = next(x for x in candidates if x not in self.in_use)
         self.in_use.add(unique)
         self._by_origin[kind, name] = unique
         if unique != name:

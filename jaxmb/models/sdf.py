@@ -104,12 +104,7 @@ def sdf_graph(root: XmlElement, folder: Folder, excluded: Sequence[str]) -> Mode
         gravity = world.optional_child("gravity")
         graph.gravity = graph.gravity if gravity is None else gravity.content_numbers(3)
     SdfReader(models[0], graph).read()
-    for element in root.walk():
-        for child in element.children if element.tag in READ else ():
-            if child.tag in LISTED:
-                graph.note("listed", f"<{child.tag}> of {element}", LISTED[child.tag])
-            elif child.tag not in READ[element.tag]:
-                graph.note("left out", f"{child} on line {child.line}", "is not known")
+    graph.note_unread(root, READ, LISTED)
     return graph
 
 
@@ -207,11 +202,11 @@ class SdfReader:
             kind=TYPES[kind],
             parent=parent,
             child=child,
+            where=element.where,
             outer=outer,
             inner=inner,
             axis=axis,
             axis_b=axis_b,
-            where=element.where,
             closes=self._closes(parent, child),
             limits=self._limits(element, kind),
             **numbers,
@@ -351,24 +346,8 @@ class SdfReader:
 
     def _hold_roots(self) -> None:
         """Links that hang on no joint move freely, or stand still in a static model."""
-        children = {joint.child for joint in self.graph.joints if not joint.closes}
-        roots = [link for link in self.graph.links if link.name not in children]
-        if not self.graph.links:
-            raise self.model.refusal("must hold a <link>, but holds none.")
-        for link in reversed(roots):
-            joint = ModelJoint(
-                name=f"{link.name}_base",
-                kind="fixed" if link.name in self.fixed else "free",
-                parent=WORLD,
-                child=link.name,
-                outer=self._link_pose(link.name),
-                inner=np.eye(4),
-                axis=Z_AXIS,
-                axis_b=Z_AXIS,
-                where=link.where,
-            )
-            # First, so that coordinates of the base come before those of joints.
-            self.graph.joints.insert(0, joint)
+        for link in reversed(self.graph.roots(self.model)):
+            self.graph.hold(link, "fixed" if link.name in self.fixed else "free", self._link_pose(link.name))
 
 
 def _number(element: XmlElement | None, tag: str, default: float) -> float:

@@ -8,8 +8,8 @@ from scipy.spatial.transform import Rotation
 
 from ..foundations import listing
 from .document import XmlElement
-from .graph import WORLD, from_quaternion, inverse, pose
-from .urdf import QUATERNION_TOLERANCE
+from .graph import WORLD, inverse, pose
+from .urdf import unit_quaternion
 
 # Names of the format for what stands still, and for the model itself.
 SDF_WORLD, MODEL = "world", "__model__"
@@ -172,10 +172,7 @@ def pose_of(element: XmlElement | None) -> np.ndarray:
     style = child.attributes.get("rotation_format", "euler_rpy")
     if style == "quat_xyzw":
         values = child.content_numbers(7)
-        length = float(np.linalg.norm(values[3:]))
-        if abs(length - 1) > QUATERNION_TOLERANCE:
-            raise child.refusal(f"must have a quaternion of unit length, but its length is {length:g}.")
-        return pose(values[:3], from_quaternion(np.roll(values[3:], 1)))
+        return pose(values[:3], unit_quaternion(values[3:], child))
     if style != "euler_rpy":
         raise child.refusal(f"must have 'euler_rpy' or 'quat_xyzw' as `rotation_format`, but has {style!r}.")
     values = child.content_numbers(6)

@@ -3,11 +3,9 @@
 import pathlib
 from typing import Any
 
-import numpy as np
-
 from ..foundations import listing, optional
 from .document import MAX_DEPTH
-from .graph import Z_AXIS, ModelGraph, ModelJoint
+from .graph import ModelGraph, ModelJoint
 
 # The longest text in bytes; files of loops have some hundred.
 MAX_BYTES = 2**20
@@ -55,7 +53,6 @@ def add_loops(graph: ModelGraph, table: dict[str, Any], file: pathlib.Path) -> N
         ValueError: with the file and the entry.
     """
     pairs, kinds = _loops(table, file)
-    eye = np.eye(4)
     for (a, b), kind in zip(pairs, kinds, strict=True):
         where = f"{file}, `closed_loop` of '{a}' and '{b}',"
         parent, child = (_frame(graph, name, where) for name in (a, b))
@@ -63,18 +60,7 @@ def add_loops(graph: ModelGraph, table: dict[str, Any], file: pathlib.Path) -> N
         if graph.joint(name) is not None:
             raise ValueError(f"{where} must stand there once, but stands there again.")
         graph.joints.append(
-            ModelJoint(
-                name=name,
-                kind=KINDS[kind],
-                parent=parent,
-                child=child,
-                outer=eye,
-                inner=eye,
-                axis=Z_AXIS,
-                axis_b=Z_AXIS,
-                where=where,
-                closes=True,
-            )
+            ModelJoint(name=name, kind=KINDS[kind], parent=parent, child=child, where=where, closes=True)
         )
     for key in table:
         if key not in ("closed_loop", "type"):

@@ -11,6 +11,7 @@ from ..mechanism import FRICTION_SPEED, AbstractBody, AbstractJoint, Marker
 from ..mechanism.elements import local_pose
 from ..mechanism.tree import TreeEdge, spanning_tree
 from .graph import WORLD, inverse, pose
+from .inertia import inertial
 
 # What the ground is called in files.
 ROOT = "world"
@@ -120,11 +121,7 @@ class TreeWriter:
 
     def inertial(self, body: AbstractBody) -> tuple[float, np.ndarray, np.ndarray]:
         """Mass, centre of mass and inertia about it, mass points included, in the body's frame; zeros for a body without mass."""
-        spread = np.asarray(body.spread(), float)
-        mass = float(spread[3, 3])
-        com = spread[:3, 3] / mass if mass > 0 else np.zeros(3)
-        about = spread[:3, :3] - mass * np.outer(com, com)
-        return mass, com, np.trace(about) * np.eye(3) - about
+        return inertial(np.asarray(body.spread(), float))
 
     def points(self, reserved: Sequence[str]) -> Iterator[tuple[str, str, np.ndarray]]:
         """Body, name and pose on the link of each named point; names differ from each other and from the reserved ones."""

@@ -1,5 +1,6 @@
 """URDF, with the ways in which it writes loops."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,7 +18,6 @@ from .graph import (
     ModelJoint,
     ModelLink,
     expect_names,
-    from_quaternion,
     massless_link,
     pose,
 )
@@ -112,7 +112,7 @@ def urdf_graph(root: XmlElement, folder: Folder, base: str, excluded: Sequence[s
             graph.couplings.append(_coupling(element, graph))
         elif element.tag == "joint":
             _mimic(element, graph)
-    _note_unread(root, parts, graph)
+    graph.note_unread(dataclasses.replace(root, children=parts), READ, LISTED)
     return graph
 
 
@@ -141,17 +141,6 @@ def _expect_names(parts: list[XmlElement]) -> None:
                 first[name] = element
 
 
-def _note_unread(root: XmlElement, parts: list[XmlElement], graph: ModelGraph) -> None:
-    """Notes elements that are not read."""
-    for element in [root, *(inner for part in parts for inner in part.walk())]:
-        readable = READ.get(element.tag, ())
-        for child in element.children if readable else ():
-            if child.tag in LISTED:
-                graph.note("listed", f"<{child.tag}> of {element}", LISTED[child.tag])
-            elif child.tag not in readable and not (element is root and child not in parts):
-                graph.note("left out", f"{child} on line {child.line}", "is not known")
-
-
 # Frames and numbers
 
 
@@ -162,14 +151,22 @@ def origin(element: XmlElement | None) -> np.ndarray:
     position = element.numbers("xyz", 3, (0.0, 0.0, 0.0))
     if "quat_xyzw" in element.attributes:
         quaternion = element.numbers("quat_xyzw", 4)
-        if abs(np.linalg.norm(quaternion) - 1) > QUATERNION_TOLERANCE:
-            raise element.refusal(
-                f"must have a quaternion of unit length as `quat_xyzw`, but its length is {np.linalg.norm(quaternion):g}."
-            )
-        return pose(position, from_quaternion(np.roll(quaternion, 1)))
+        return pose(position, unit_quaternion(quaternion, element, " as `quat_xyzw`"))
     # Lower case: turns about fixed axes, R = Rz Ry Rx.
     rotation = Rotation.from_euler("xyz", element.numbers("rpy", 3, (0.0, 0.0, 0.0)))
     return pose(position, rotation.as_matrix())
+
+
+def unit_quaternion(quaternion: np.ndarray, element: XmlElement, what: str = "") -> np.ndarray:
+    """The rotation of a quaternion (x, y, z, w) that an element has.
+
+    Raises:
+        ValueError: if it is not of unit length.
+    """
+    length = np.linalg.norm(quaternion)
+    if abs(length - 1) > QUATERNION_TOLERANCE:
+        raise element.refusal(f"must have a quaternion of unit length{what}, but its length is {length:g}.")
+    return Rotation.from_quat(quaternion).as_matrix()
 
 
 def _axis(element: XmlElement | None, default: np.ndarray) -> np.ndarray:
@@ -216,28 +213,12 @@ def _link(element: XmlElement, graph: ModelGraph, folder: Folder) -> ModelLink:
 
 def _hold_root(graph: ModelGraph, base: str, root: XmlElement) -> None:
     """Joins the root link to the ground."""
-    children = {joint.child for joint in graph.joints}
-    # Loops do not count as parents: they are read after the tree, which must be one by itself.
-    roots = [link for link in graph.links if link.name not in children]
-    if not graph.links:
-        raise root.refusal("must hold a <link>, but holds none.")
+    roots = graph.roots(root)
     if len(roots) > 1:
         names = listing(link.name for link in roots)
         raise root.refusal(f"must have one link that hangs on no other, but has {names}; join them by a <joint>.")
     for link in roots:
-        joint = ModelJoint(
-            name=f"{link.name}_base",
-            kind=base,
-            parent=WORLD,
-            child=link.name,
-            outer=np.eye(4),
-            inner=np.eye(4),
-            axis=Z_AXIS,
-            axis_b=Z_AXIS,
-            where=link.where,
-        )
-        # First, so that coordinates of the base come before those of joints.
-        graph.joints.insert(0, joint)
+        graph.hold(link, base, np.eye(4))
     if roots and base == "fixed":
         graph.note("merged", f"link '{roots[0].name}'", "is the root, and stands still; `base='free'` lets it move")
 
@@ -262,17 +243,15 @@ def _tree_joint(element: XmlElement, graph: ModelGraph) -> ModelJoint:
     # Only the normal is defined: coordinates of the file's author may be turned about it.
     if kind == "planar":
         graph.note("approximated", element, "the format does not say which way x and y of a planar joint point")
-    frame = origin(element.optional_child("origin"))
     return ModelJoint(
         name=element.text("name"),
         kind=TYPES[kind],
         parent=parent,
         child=child,
-        outer=frame,
-        inner=np.eye(4),
+        where=element.where,
+        outer=origin(element.optional_child("origin")),
         axis=axis,
         axis_b=axis,
-        where=element.where,
         viscous=viscous,
         coulomb=coulomb,
         # Of a joint that turns without end only effort and velocity have limits.
@@ -347,11 +326,11 @@ def _closing(
         kind=CLOSING[kind],
         parent=parent,
         child=child,
+        where=element.where,
         outer=outer,
         inner=inner,
         axis=axis,
         axis_b=axis_b,
-        where=element.where,
         closes=True,
         viscous=viscous,
         coulomb=coulomb,
