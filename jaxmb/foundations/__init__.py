@@ -2,6 +2,7 @@
 
 from .arrays import as_floats as as_floats
 from .arrays import as_jax as as_jax
+from .arrays import quotient as quotient
 from .arrays import as_parameters as as_parameters
 from .arrays import default_float as default_float
 from .arrays import in_numpy as in_numpy
@@ -18,8 +19,10 @@ from .check import Check as Check
 from .check import counted as counted
 from .check import enforce as enforce
 from .check import expect_concrete as expect_concrete
+from .check import expect_available as expect_available
 from .check import expect_numbers as expect_numbers
 from .check import expect_different as expect_different
+from .check import expect_shape as expect_shape
 from .check import is_concrete as is_concrete
 from .check import listing as listing
 from .check import shape_of as shape_of
@@ -82,6 +85,7 @@ from .result import announce as announce
 from .result import codes as codes
 from .remembered import remembered as remembered
 from .result import RESULTS as RESULTS
+from .result import SUCCESS as SUCCESS
 from .result import verdicts as verdicts
 from .silent import silent as silent
 from .unreached import with_nan_derivatives as with_nan_derivatives

@@ -31,6 +31,13 @@ def as_floats(value: PyTree[ArrayLike]) -> jax.Array:
     return jnp.asarray(np.asarray(value, default_float()) if by_numpy else value, default_float())
 
 
+def quotient(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
+    """a/b where b is positive, else zero."""
+    positive = b > 0
+    # `where` inside and outside: what is not chosen is differentiated too, and a division by zero would make NaN of it.
+    return jnp.where(positive, a / jnp.where(positive, b, 1), 0)
+
+
 def _as_array(leaf: object) -> object:
     # A flag is no quantity: it stays a Python value, so that it may choose what is compiled. It is an `int` too.
     if isinstance(leaf, bool):

@@ -2,7 +2,7 @@
 
 import collections
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TypeVar
 
@@ -145,6 +145,31 @@ def expect_different(argument: str, names: Iterable[str]) -> None:
     repeated = [name for name, count in collections.Counter(list(names)).items() if count > 1]
     if repeated:
         raise ValueError(f"Argument {argument} must hold different names, but repeats {listing(repeated)}.")
+
+
+def expect_available(subject: str, names: Iterable[object], available: Collection[object]) -> None:
+    """Refuses names that are not available; `subject` is how the message begins, "Argument `cut` must hold names of joints".
+
+    Raises:
+        ValueError: with those that are not.
+    """
+    unknown = [name for name in names if name not in available]
+    if unknown:
+        verb = "names" if "must name" in subject else "holds"
+        raise ValueError(f"{subject} out of {listing(available)}, but {verb} {listing(unknown)}.")
+
+
+def expect_shape(argument: str, value: PyTree, *shapes: tuple[int, ...]) -> None:
+    """Refuses an array that has none of some shapes; `argument` is what it is, as it stands in the message.
+
+    Raises:
+        ValueError: naming it.
+    """
+    shape = np.shape(value)
+    if shape not in shapes:
+        number = ["be a number"] if () in shapes else []
+        others = [f"have shape {' or '.join(str(x) for x in shapes if x)}"] if any(shapes) else []
+        raise ValueError(f"Argument {argument} must {' or '.join(number + others)}, but has shape {shape}.")
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:

@@ -1,5 +1,7 @@
 """What a computation can report."""
 
+from typing import cast
+
 import diffrax as dfx
 import jax
 import numpy as np
@@ -68,6 +70,8 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     )
 
 
+# Typed as what a member is at run time; within the class it stands for its text.
+SUCCESS = cast(RESULTS, RESULTS.successful)
 # What Diffrax says of these is empty, or names nothing that could be looked at.
 _TEXTS = {
     "successful": "successful",
@@ -86,7 +90,7 @@ def announce(result: RESULTS) -> None:
     """
     if not is_concrete(result):
         return
-    failed = codes(result) != codes(RESULTS.successful)  # pyright: ignore[reportArgumentType]
+    failed = codes(result) != codes(SUCCESS)
     if not failed.any():
         return
     index = tuple(int(i) for i in np.argwhere(failed)[0])
