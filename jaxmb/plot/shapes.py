@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.spatial import ConvexHull
 
 from ..mechanism import AbstractLinkage, Distance, Marker, Numbers, Stroke, marker
 from ..spatial import RollingSphere
@@ -138,7 +139,7 @@ def _body_points(
 
 
 def _isolated_points(points: np.ndarray) -> Solid:
-    return Solid([], [], [locate[None] for locate in points])
+    return Solid([], [], [point[None] for point in points])
 
 
 def _outline(points: np.ndarray) -> Solid:
@@ -150,29 +151,9 @@ def _outline(points: np.ndarray) -> Solid:
     _, sizes, axes = np.linalg.svd(points - middle)
     thickness = np.append(sizes, 0.0)[: points.shape[1]] / sizes[0]
     if (thickness[2:] <= FLAT).all() and thickness[1] > FLAT:
-        return polygon(_hull((points - middle) @ axes[:2].T) @ axes[:2] + middle)
+        return polygon(points[ConvexHull((points - middle) @ axes[:2].T).vertices])
     if thickness[1] <= FLAT:  # the two ends of a line
         order = np.argsort((points - middle) @ axes[0])
         return Solid([], [], [points[order[[0, -1]]]])
     pairs = [points[[i, j]] for i in range(len(points)) for j in range(i)]
     return Solid([], [], pairs) if len(points) <= FEW else Solid([], pairs, [])
-
-
-def _hull(points: np.ndarray) -> np.ndarray:
-    """The corners of the convex hull of points in the plane, in order."""
-    # Andrew's monotone chain (1979): lower and upper half from points in the order of x.
-    ordered = points[np.lexsort(points.T[::-1])]
-
-    def half(points: np.ndarray) -> list[np.ndarray]:
-        hull: list[np.ndarray] = []
-        for p in points:
-            while len(hull) > 1 and _turn(hull[-2], hull[-1], p) <= 0:
-                hull.pop()
-            hull.append(p)
-        return hull[:-1]
-
-    return np.array(half(ordered) + half(ordered[::-1]))
-
-
-def _turn(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float:
-    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])

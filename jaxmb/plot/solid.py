@@ -58,12 +58,16 @@ def close(points: np.ndarray) -> np.ndarray:
     return np.concatenate([points, points[:1]])
 
 
+def polar(pose: np.ndarray, radius: np.ndarray | float, angle: np.ndarray, height: float = 0.0) -> np.ndarray:
+    """Points by polar coordinates in the pose's x and y, at a height along its z."""
+    local = np.full((len(angle), len(pose) - 1), height)
+    local[:, 0], local[:, 1] = radius * np.cos(angle), radius * np.sin(angle)
+    return transform(pose, local)
+
+
 def circle(pose: np.ndarray, radius: float, height: float = 0.0, corners: int = FINE) -> np.ndarray:
     """In the pose's x and y, at a height along its z; without the last point, which is the first."""
-    local, angle = np.zeros((corners, len(pose) - 1)), np.linspace(0, 2 * np.pi, corners + 1)[:-1]
-    local[:, 0], local[:, 1] = radius * np.cos(angle), radius * np.sin(angle)
-    local[:, 2:] = height
-    return transform(pose, local)
+    return polar(pose, radius, np.linspace(0, 2 * np.pi, corners + 1)[:-1], height)
 
 
 def polygon(corners: np.ndarray) -> Solid:

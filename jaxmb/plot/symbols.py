@@ -4,7 +4,20 @@ from itertools import pairwise
 
 import numpy as np
 
-from .solid import COARSE, Solid, close, join, polygon, pose_along, prism, sphere, transform, tube, with_axis_as_z
+from .solid import (
+    COARSE,
+    Solid,
+    close,
+    join,
+    polar,
+    polygon,
+    pose_along,
+    prism,
+    sphere,
+    transform,
+    tube,
+    with_axis_as_z,
+)
 
 COILS = 6  # of a spring, however long it is
 PITCH = 0.7  # of hatching, in sizes
@@ -73,18 +86,12 @@ def beside(a: np.ndarray, b: np.ndarray, gap: float) -> tuple[np.ndarray, np.nda
 def spiral(pose: np.ndarray, angle: float, size: float) -> np.ndarray:
     """A torsion spring about a joint; its outer end turns by an angle."""
     turn = np.linspace(0, 2 * np.pi * 2.25 + angle, 73)
-    radius = np.linspace(0.6, 2.2, len(turn)) * size
-    local = np.zeros((len(turn), len(pose) - 1))
-    local[:, 0], local[:, 1] = radius * np.cos(turn), radius * np.sin(turn)
-    return transform(pose, local)
+    return polar(pose, np.linspace(0.6, 2.2, len(turn)) * size, turn)
 
 
 def arc(pose: np.ndarray, radius: float, start: float = ARC_ANGLES[0], end: float = ARC_ANGLES[1]) -> np.ndarray:
     """A part of a circle in the pose's x and y."""
-    local = np.zeros((33, len(pose) - 1))
-    angle = np.linspace(start, end, 33)
-    local[:, 0], local[:, 1] = radius * np.cos(angle), radius * np.sin(angle)
-    return transform(pose, local)
+    return polar(pose, radius, np.linspace(start, end, 33))
 
 
 def chart(x: np.ndarray, y: np.ndarray, half: float) -> tuple[np.ndarray, np.ndarray]:
@@ -99,9 +106,7 @@ def toothed(pose: np.ndarray, radius: float, count: int) -> np.ndarray:
     phase = np.arange(4 * count + 1) + 0.5
     height = TOOTH * 2 * np.pi * radius / count * np.where(phase % 4 < 2, 1, -1)
     angle = 2 * np.pi * (phase + 0.3 * np.where(phase % 2 < 1, 1, -1) * np.sign(height)) / (4 * count)
-    local = np.zeros((len(phase), len(pose) - 1))
-    local[:, 0], local[:, 1] = (radius + height) * np.cos(angle), (radius + height) * np.sin(angle)
-    return transform(pose, local)
+    return polar(pose, radius + height, angle)
 
 
 def toothed_line(low: float, high: float, pitch: float) -> np.ndarray:
