@@ -52,13 +52,12 @@ def fmi_layer(source: Source, token: str) -> str:
         source: the functions of the stepper, those of derivatives included.
         token: of the instantiation, as in modelDescription.xml.
     """
-    model, name = source.model, source.name
+    model, name, starts = source.model, source.name, source.model.starts
     outputs = [
         (reader, sum(x.size for x in source.results(reader)))
         for reader in ("outputs", "inputs")
         if reader in source.readers
     ]
-    starts = {"q": 0, "v": model.nq, "z": model.nq + model.nv}
     state = [f"{{of}}->{{prefix}}x + {starts[x.name]}" for x in source.state]
     others = [f"{{of}}->{{prefix}}{x.name}" for x in source.exogenous]
     arguments = lambda parts, prefix="": ", ".join(part.format(of="s", prefix=prefix) for part in parts)

@@ -23,7 +23,7 @@ from ..system import System
 from .c import OfState, source_of
 from .fmi_layer import fmi_layer
 from .header import header
-from .interface import Vector
+from .naming import numbered
 from .source import Source
 
 # Exponents of base units (FMI 3.0, 2.4.4), of the units of mechanisms.
@@ -171,35 +171,25 @@ def _variables(source: Source) -> list[_Variable]:
             _Variable(label, unit, f"{kind} {start(x)}")
             for label, unit, x in zip(vector.labels, vector.units, values, strict=True)
         ]
-    for vector in _read(source):
+    for vector in source.outputs:
         kind = 'causality="output" variability="continuous" initial="calculated"'
         out += [_Variable(label, unit, kind) for label, unit in zip(vector.labels, vector.units, strict=True)]
     return _unique(out)
 
 
-def _read(source: Source) -> tuple[Vector, ...]:
-    return tuple(x for reader in ("outputs", "inputs") if reader in source.readers for x in source.results(reader))
-
-
 def _unique(variables: Sequence[_Variable]) -> list[_Variable]:
     """The variables, whose names hold no control characters, and no two of which have one name."""
-    out, names = [], set()
+    names: list[str] = []
     for variable in variables:
-        name = stem = re.sub(r"[\x00-\x1f\x7f]", " ", variable.name)
-        count = 1
-        while name in names:
-            count += 1
-            name = f"{stem} ({count})"
-        names.add(name)
-        out.append(dataclasses.replace(variable, name=name))
-    return out
+        names.append(numbered(re.sub(r"[\x00-\x1f\x7f]", " ", variable.name), names, "{} ({})"))
+    return [dataclasses.replace(variable, name=name) for variable, name in zip(variables, names, strict=True)]
 
 
 def _description(source: Source, variables: Sequence[_Variable], token: str) -> str:
     name, n, count = source.name, source.model.n, len(variables)
     shared = f'modelIdentifier="{name}" canGetAndSetFMUState="true" providesDirectionalDerivatives="true"'
     dt = float(source.model.step.dt)
-    read = sum(x.size for x in _read(source))
+    read = sum(x.size for x in source.outputs)
     outputs, derivatives = [*range(1, n + 1), *range(count - read, count)], range(n + 1, 2 * n + 1)
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
     lines.append(

@@ -16,7 +16,7 @@ def header(own: Interface) -> str:
         f"#define {guard}",
         "",
     ]
-    vectors = [*own.state, *own.exogenous, *_outputs(own)]
+    vectors = [*own.state, *own.exogenous, *own.outputs]
     for vector in vectors:
         lines += _listed(own, vector)
     lines += _rows(own)
@@ -38,11 +38,6 @@ def header(own: Interface) -> str:
         lines += [f"/* {text} */", f"{declaration};", ""]
     lines += ["#ifdef __cplusplus", "}", "#endif", "", f"#endif /* {guard} */", ""]
     return "\n".join(lines)
-
-
-def _outputs(own: Interface) -> tuple[Vector, ...]:
-    """Named results."""
-    return tuple(x for name in ("outputs", "inputs") if name in own.readers for x in own.results(name))
 
 
 def _listed(own: Interface, vector: Vector) -> list[str]:

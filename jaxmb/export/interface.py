@@ -136,14 +136,18 @@ class Interface:
                 result("lambda", "multipliers", names.rows, "lambda"),
             ]
         elif function == "rates":
-            starts = {"q": 0, "v": model.nq, "z": model.nq + model.nv}
-            vectors = [result(f"d{x.name}", x.title, x.labels, "rate", starts[x.name]) for x in self.state]
+            vectors = [result(f"d{x.name}", x.title, x.labels, "rate", model.starts[x.name]) for x in self.state]
         elif function == "outputs":
             vectors = [result("y", "outputs", model.output_names, "y")]
         else:
             inputs = result("u", "inputs", names.inputs, "input")
             vectors = [dataclasses.replace(inputs, units=names.input_units)]
         return tuple(filter(None, vectors))
+
+    @property
+    def outputs(self) -> tuple["Result", ...]:
+        """Outputs, and inputs that the controller puts out, as far as there are any."""
+        return tuple(x for name in ("outputs", "inputs") if name in self.readers for x in self.results(name))
 
     def arguments(self, vectors: Iterable[Vector], constant: bool = True, prefix: str = "") -> list[str]:
         """They, as arguments."""

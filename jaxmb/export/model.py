@@ -136,6 +136,11 @@ class Model:
         return self.nq + self.nv + self.nz
 
     @property
+    def starts(self) -> dict[str, int]:
+        """From which number of x on coordinates, velocities, and what the controller remembers stand."""
+        return {"q": 0, "v": self.nq, "z": self.nq + self.nv}
+
+    @property
     def nu(self) -> int:
         """Number of inputs that are arguments; none with a controller."""
         return 0 if self.step.control is not None else self.step.system.nu
@@ -188,8 +193,11 @@ class Model:
     @property
     def x(self) -> Float[Array, " n"]:
         """The state at the start."""
-        memory = () if self.state.control is None else (self.state.control,)
-        return jnp.concatenate([self.state.q, self.state.v, *memory])
+        return self.vector(self.state)
+
+    def vector(self, state: State) -> Float[Array, " n"]:
+        """The numbers of a state."""
+        return jnp.concatenate([state.q, state.v, *(() if state.control is None else (state.control,))])
 
     def state_at(self, state: State, t: Array, x: Float[Array, " n"]) -> State:
         """A state at another place."""
@@ -212,6 +220,10 @@ class Model:
     def regular(self, u: Float[Array, " nu"], p: Float[Array, " np"]) -> RegularStep:
         """The functions of its steps."""
         return regular_step(self.stepper_at(p), self.state, u if self.nu else None)
+
+    def read(self, system: System, state: State) -> list[Array]:
+        """The outputs at a state without a mode."""
+        return [jnp.ravel(_read(name, fn, system, state)) for name, fn in self.readings.items()]
 
     # Programs
 
@@ -255,8 +267,7 @@ class Model:
         *before, u, p = others
         if name == "outputs":
             system = self.stepper_at(p).system.in_mode(self.state.mode)
-            values = [jnp.ravel(_read(name, fn, system, self.bare(t, x))) for name, fn in self.readings.items()]
-            return [jnp.concatenate(values)]
+            return [jnp.concatenate(self.read(system, self.bare(t, x)))]
         results = getattr(self.regular(u, p), name)(t, x, *before)
         return list(results) if isinstance(results, tuple) else [results]
 

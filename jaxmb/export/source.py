@@ -60,7 +60,7 @@ class Source(Interface):
             finite_p=f"all_finite(p, {factor * model.nominal.size}) && " if model.nominal.size else "",
             reuses=int(model.method.reuses),
         )
-        parts = [_STEP.format(**names), self._move("step", tangent)]
+        parts = [_STEP.format(**names), self._step(tangent)]
         parts += [self._read(name, tangent) for name in self.readers]
         if not tangent:
             parts.append(self._project())
@@ -99,13 +99,12 @@ class Source(Interface):
     def _body(self, declaration: str, lines: Sequence[str]) -> str:
         return f"{declaration}\n{{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
 
-    def _move(self, name: str, tangent: bool) -> str:
-        """A function that changes a state."""
+    def _step(self, tangent: bool) -> str:
         suffix = "_tangent" if tangent else ""
         lines = [*self._packed(tangent), "int result;", *self._loaded(tangent)]
         lines.append(f"result = advance{suffix}(t, dt, x, {self._arguments_of(tangent)});")
         lines += [f"if (result != {self.capitals}_OK)", "    return result;"]
-        return self._body(self._mover(name, True, tangent), [*lines, *self._stored(tangent, "x"), "return result;"])
+        return self._body(self._mover("step", True, tangent), [*lines, *self._stored(tangent, "x"), "return result;"])
 
     def _stored(self, tangent: bool, of: str) -> list[str]:
         lines, at = [], 0

@@ -110,5 +110,5 @@ class _Step:
         if model.readings:
             system = step.system.in_mode(model.state.mode)
             end = dataclasses.replace(after, mode=None)
-            out["y"] = jnp.concatenate([jnp.ravel(fn(system, end)) for fn in model.readings.values()])
+            out["y"] = jnp.concatenate(model.read(system, end))
         return out

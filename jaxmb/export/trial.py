@@ -32,7 +32,7 @@ def samples(source: Source) -> list[Sample]:
     """Along a few steps with random inputs, of the size of one."""
     model, rng, out = source.model, np.random.default_rng(0), []
     state = model.state
-    read = jax.jit(lambda t, x: [jnp.ravel(fn(model.system, model.bare(t, x))) for fn in model.readings.values()])
+    read = jax.jit(lambda t, x: model.read(model.system, model.bare(t, x)))
     p = jnp.asarray(model.nominal)
     control = jax.jit(lambda t, x: model.regular(jnp.zeros(0, x.dtype), p).inputs(t, x))
     advance = jax.jit(lambda state, u: regular_end(model.stepper_at(p), state, u if model.nu else None))
@@ -42,9 +42,10 @@ def samples(source: Source) -> list[Sample]:
         if not regular:
             break
         after = model.state_at(state, state.t + model.step.dt, end)
-        x = _vector(state)
+        x = model.vector(state)
         acting = u if model.step.control is None else control(state.t, x)
-        vdot = reactions(model.actuated, _without_memory(state), u=acting if acting.size else None, throw=False).vdot
+        bare = dataclasses.replace(state, control=None)
+        vdot = reactions(model.actuated, bare, u=acting if acting.size else None, throw=False).vdot
         outputs = np.concatenate([np.zeros(0), *map(np.asarray, read(state.t, x))])
         inputs = {**_parts(source, state), "u": np.asarray(u), "p": model.nominal}
         controls = np.zeros(0) if model.step.control is None else np.asarray(acting)
@@ -59,14 +60,6 @@ def samples(source: Source) -> list[Sample]:
         out.append(sample)
         state = after
     return out
-
-
-def _vector(state: State) -> jax.Array:
-    return jnp.concatenate([state.q, state.v, *(() if state.control is None else (state.control,))])
-
-
-def _without_memory(state: State) -> State:
-    return dataclasses.replace(state, control=None)
 
 
 def _parts(source: Source, state: State) -> dict[str, np.ndarray]:
