@@ -4,7 +4,7 @@ import equinox as eqx
 from jaxtyping import PyTree
 
 from ..control import Command, HybridCommand, Plant, Track, TrackForce
-from ..foundations import contract, strong
+from ..foundations import contract
 from ..simulation import Solution
 from ..system import State, System
 from .quantities import over_states
@@ -27,7 +27,7 @@ def commands(
     """
     if z is None and isinstance(motion, Solution):
         z = motion.z
-    return over_states(_Command(law), strong(system.acting_at(law.acts_at)), strong(motion), z)
+    return over_states(_Command(law), system.acting_at(law.acts_at), motion, z)
 
 
 class _Command(eqx.Module):

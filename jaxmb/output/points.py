@@ -9,11 +9,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation
-from ..foundations import RESULTS, NoNaN, contract, strong
+from ..foundations import RESULTS, NoNaN, contract
 from ..mechanism import JointInertia, Marker, Motion, joint_loads, linkage_of, marker
 from ..simulation import Solution
 from ..system import State, System
-from .quantities import check_inputs, over_states, reactions
+from .quantities import inputs_of, over_states, reactions
 
 
 @contract
@@ -59,7 +59,7 @@ def acceleration(
     reaction = reactions(system, motion, formulation=formulation, u=u, throw=throw)
     # A failed solution may still hold finite numbers, as where the motion is indeterminate: NaN keeps them from being read.
     vdot = jnp.where((reaction.result == RESULTS.successful)[..., None], reaction.vdot, jnp.nan)
-    return over_states(_PointAcceleration(marker(point, "point")), strong(system), strong(motion), vdot)
+    return over_states(_PointAcceleration(marker(point, "point")), system, motion, vdot)
 
 
 @contract
@@ -138,20 +138,18 @@ def force(system: System, motion: Solution | State, name: str, *, u: NoNaN | Non
         raise ValueError(
             f"Argument `name` must be a force element out of {', '.join(names) or 'none'}, but is '{name}'."
         )
-    if u is None and isinstance(motion, Solution):
-        u = motion.u
-    check_inputs(system, motion, u)
+    u = inputs_of(system, motion, u)
     index = names.index(name)
     # Accelerations cost a solution of the equations of motion, and only inertia forces read them.
     needs_accelerations = isinstance(system.params.forces[index], JointInertia)
     vdot = reactions(system, motion, u=u).vdot if needs_accelerations else None
-    return over_states(_Value(index), strong(system), strong(motion), u, vdot)
+    return over_states(_Value(index), system, motion, u, vdot)
 
 
 def _at(system: System, motion: Solution | State, read: Callable[..., Array], argument: Marker | str) -> Array:
     """`read(motion of the mechanism, argument)` at each state."""
     linkage_of(system)
-    return over_states(_PointReader(read, argument), strong(system), strong(motion))
+    return over_states(_PointReader(read, argument), system, motion)
 
 
 def _angle_and_rate(motion: Motion, name: str) -> Float[Array, "2"]:

@@ -2,12 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
@@ -21,6 +20,7 @@ from ..foundations import (
     contract,
     counted,
     default_float,
+    expect_shape,
     in_numpy,
     is_concrete,
     listing,
@@ -43,7 +43,6 @@ from ..simulation import Solution
 from ..system import State, System, Terms, apply_mode, check_state, evaluate, scaled_residuals
 
 T = TypeVar("T")
-SCHEMES = ("metric", "square", "direct")
 
 
 class Energy(TextInNotebooks, eqx.Module):
@@ -115,7 +114,7 @@ def energy(system: System, motion: Solution | State) -> Energy:
         system: the system.
         motion: a solution, or a state; leading axes are kept.
     """
-    kinetic, potential, total = over_states(_energies, strong(system), strong(motion))
+    kinetic, potential, total = over_states(_energies, system, motion)
     if not isinstance(motion, Solution):
         return Energy(kinetic, potential, total, jnp.zeros_like(total), jnp.zeros_like(total))
     # In NumPy where all numbers are concrete: two differences are not worth compiled programs.
@@ -128,7 +127,7 @@ def energy(system: System, motion: Solution | State) -> Energy:
 @contract
 def residuals(system: System, motion: Solution | State) -> Residuals:
     """The residuals of the constraints on position and velocity level."""
-    return Residuals(*over_states(scaled_residuals, strong(system), strong(motion)))
+    return Residuals(*over_states(scaled_residuals, system, motion))
 
 
 @contract
@@ -153,12 +152,10 @@ def reactions(
         RuntimeError: for constraints that contradict each other, a motion that is not determined, a choice of the formulation
             that does not fit, and numbers that are not finite.
     """
-    if u is None and isinstance(motion, Solution):
-        u = motion.u
-    check_inputs(system, motion, u)
+    u = inputs_of(system, motion, u)
     states = states_of(motion)
     solve = _Solve(formulation_at(formulation, system, states))
-    results = over_states(solve, strong(system), strong(motion), u)
+    results = over_states(solve, system, motion, u)
     if throw:
         announce(results.result)
     # A program returns dictionaries in the order of the alphabet.
@@ -172,7 +169,7 @@ def physical_reactions(
     state: State,
     directions: dict[str, Callable[..., Array]],
     *,
-    scheme: str = "direct",
+    scheme: Literal["metric", "square", "direct"] = "direct",
     u: NoNaN | None = None,
     throw: bool = True,
 ) -> dict[str, Float[Array, ""]]:
@@ -202,8 +199,6 @@ def physical_reactions(
             reaction, with the size of that part.
         RuntimeError: where no acceleration is determined, as of `reactions`.
     """
-    if scheme not in SCHEMES:
-        raise ValueError(f"Argument `scheme` must be 'metric', 'square' or 'direct', but is {scheme!r}.")
     check_state(system, state)
     if not 0 < len(directions) <= system.nv:
         raise ValueError(
@@ -333,15 +328,21 @@ def check_motion(system: System, motion: Solution | State) -> None:
         )
 
 
-def check_inputs(system: System, motion: Solution | State, u: ArrayLike | None) -> None:
-    """Refuses inputs that do not fit a system and its motion."""
+def inputs_of(system: System, motion: Solution | State, u: ArrayLike | None) -> ArrayLike | None:
+    """Inputs along a motion; those of a solution by default.
+
+    Raises:
+        ValueError: where they do not fit the system and the motion.
+    """
     if u is None:
-        return
+        u = motion.u if isinstance(motion, Solution) else None
+    if u is None:
+        return None
     # A run by a controller with `joints` has torques at these as its inputs, in place of the system's own.
     joints = motion.joints if isinstance(motion, Solution) else None
     count, axes = system.nu if joints is None else len(joints), motion.q.shape[:-1]
-    if np.shape(u) != (*axes, count):
-        raise ValueError(f"Argument `u` must have shape {(*axes, count)}, but has shape {np.shape(u)}.")
+    expect_shape("`u`", u, (*axes, count))
+    return u
 
 
 def over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: PyTree) -> T:
@@ -351,7 +352,7 @@ def over_states(fn: Callable[..., T], system: System, motion: Solution | State, 
         ValueError: for the motion of another system.
     """
     check_motion(system, motion)
-    return _over_states(fn, system, motion, *more)
+    return _over_states(fn, strong(system), strong(motion), *more)
 
 
 @program

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..foundations import RESULTS, AllNonNegative, Key, NoNaN, Positive, contract, default_float, strong
+from ..foundations import RESULTS, AllNonNegative, Key, NoNaN, Positive, as_floats, contract
 from ..mechanism import Marker, linkage_of, marker
 from ..simulation import Solution
 from ..system import State, System
 from .points import acceleration, coordinate, rate
 from .quantities import over_states
-from .wrench import joint_reaction
+from .wrench import Frame, joint_reaction
 
 
 class AbstractSensor(eqx.Module):
@@ -79,12 +79,12 @@ class IMU(AbstractSensor):
     @contract
     def __init__(self, point: object, *, name: str = "imu", sigma: AllNonNegative = 0.0):
         self.point, self.name = marker(point, "point"), name
-        self.sigma = jnp.asarray(sigma, default_float())
+        self.sigma = as_floats(sigma)
 
     def ideal(self, system: System, motion: Solution | State, u: NoNaN | None) -> Float[Array, "... k"]:
         """Specific force and rate of turn."""
         a = acceleration(system, motion, self.point, u=u, throw=False)
-        return over_states(_Inertial(self.point), strong(system), strong(motion), a)
+        return over_states(_Inertial(self.point), system, motion, a)
 
 
 class _Inertial(eqx.Module):
@@ -119,7 +119,7 @@ class Encoder(AbstractSensor):
     @contract
     def __init__(self, joint: str, resolution: Positive, *, name: str | None = None, sigma: AllNonNegative = 0.0):
         self.joint, self.name = joint, name or joint
-        self.resolution, self.sigma = (jnp.asarray(x, default_float()) for x in (resolution, sigma))
+        self.resolution, self.sigma = (as_floats(x) for x in (resolution, sigma))
 
     def ideal(self, system: System, motion: Solution | State, u: NoNaN | None) -> Float[Array, "..."]:
         """The coordinate."""
@@ -146,7 +146,7 @@ class LoadCell(AbstractSensor):
 
     joint: str = eqx.field(static=True)
     on: str | None = eqx.field(static=True)
-    frame: str = eqx.field(static=True)
+    frame: Frame = eqx.field(static=True)
     sigma: Float[Array, "*k"]
     name: str = eqx.field(static=True)
 
@@ -156,12 +156,12 @@ class LoadCell(AbstractSensor):
         joint: str,
         *,
         on: str | None = None,
-        frame: str = "joint",
+        frame: Frame = "joint",
         name: str | None = None,
         sigma: AllNonNegative = 0.0,
     ):
         self.joint, self.on, self.frame, self.name = joint, on, frame, name or joint
-        self.sigma = jnp.asarray(sigma, default_float())
+        self.sigma = as_floats(sigma)
 
     def ideal(self, system: System, motion: Solution | State, u: NoNaN | None) -> Float[Array, "... k"]:
         """Force and torque."""

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,25 +12,25 @@ from jaxtyping import Array, Float
 from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import (
     RESULTS,
+    SUCCESS,
     Check,
     TextInNotebooks,
     Vector,
     all_hold,
     arrays_of,
+    as_floats,
     as_jax,
     contract,
-    default_float,
     enforce,
     is_concrete,
-    strong,
 )
 from ..linalg import minimum_norm_multipliers
 from ..mechanism import AbstractLinkage
 from ..reaction import ReactionReport, analyse_reactions
 from ..system import Mode, State, System, angles, as_state, check_state, extent, rows_at
 from ..topology import Lock
-from .quantities import check_inputs, over_states
-from .wrench import Wrench, wrenches_at_rest
+from .quantities import inputs_of, over_states
+from .wrench import Frame, Wrench, wrenches_at_rest
 
 
 class Statics(TextInNotebooks, eqx.Module):
@@ -89,7 +88,7 @@ def statics(
     hold: Sequence[str] = (),
     *,
     u: Vector | None = None,
-    frame: str = "world",
+    frame: Frame = "world",
     formulation: AbstractFormulation | None = None,
     throw: bool = True,
 ) -> Statics:
@@ -121,12 +120,12 @@ def statics(
         (10.0, [0.0, 20.0])
     """
     check_state(system, state)
-    check_inputs(system, state, u)
+    u = inputs_of(system, state, u)
     mode = _holding(system, state, hold)
     locked = as_state(system, state.q, t=state.t, mode=mode)
     formulation = formulation_at(formulation, system, locked)
-    u = None if u is None else jnp.asarray(u, default_float())
-    residual, by_name, off = over_states(_Balance(formulation), strong(system), strong(locked), u)
+    u = None if u is None else as_floats(u)
+    residual, by_name, off = over_states(_Balance(formulation), system, locked, u)
     # 4e-11 in float64: forces at a state that is on the constraints to eps^(2/3) are exact to as much.
     tol = float(jnp.finfo(off.dtype).eps) ** (2 / 3)
     text = (
@@ -137,8 +136,7 @@ def statics(
     worst = Check(off, tol, text, system.velocities)
     if throw:
         residual = enforce(residual, [worst])
-    result: Any = RESULTS.successful
-    result = RESULTS.where(all_hold([worst]), result, RESULTS.no_equilibrium)
+    result = RESULTS.where(all_hold([worst]), SUCCESS, RESULTS.no_equilibrium)
     drivers = () if system.joints is None else system.joints.drivers(system.params)
     joints = isinstance(system.joints, AbstractLinkage)
     return Statics(

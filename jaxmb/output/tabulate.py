@@ -14,7 +14,6 @@ from ..foundations import (
     contract,
     expect_concrete,
     listing,
-    strong,
 )
 from ..mechanism import CoordinateFunction
 from ..reaction import determined_multipliers, scaled_rows
@@ -106,7 +105,7 @@ def _multipliers(run: _Run) -> Columns:
         [np.zeros((len(run.solution.ts), 0)), *(np.reshape(x, (len(x), -1)) for x in results.multipliers.values())],
         axis=1,
     )
-    rows = np.asarray(over_states(_rows, strong(run.system), strong(run.solution)))
+    rows = np.asarray(over_states(_rows, run.system, run.solution))
     # NumPy's singular value decomposition may raise where an entry is NaN.
     reached = np.all(np.isfinite(rows), axis=(1, 2), keepdims=True)
     determined = determined_multipliers(np.where(reached, rows, 0))

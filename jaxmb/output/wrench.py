@@ -1,6 +1,7 @@
 """Force and torque in a joint."""
 
 import dataclasses
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -10,12 +11,15 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, formulation_at
-from ..foundations import RESULTS, NoNaN, TextInNotebooks, as_jax, contract, is_concrete, listing, strong, summary, warn
+from ..foundations import RESULTS, NoNaN, TextInNotebooks, as_jax, contract, is_concrete, listing, summary, warn
 from ..mechanism import absolute, acceleration_of_bodies, connection_slot, joint_terms, linkage_of, wrench_map
 from ..reaction import analyse_reactions
 from ..simulation import Solution
 from ..system import State, System
-from .quantities import over_states, reactions, states_of
+from .quantities import inputs_of, over_states, reactions, states_of
+
+# Whose axes a wrench has: the world's, those of the body, or those of the joint's frame on it.
+Frame = Literal["world", "body", "joint"]
 
 
 class Wrench(TextInNotebooks, eqx.Module):
@@ -47,7 +51,7 @@ def joint_reaction(
     joint: str,
     *,
     on: str | None = None,
-    frame: str = "world",
+    frame: Frame = "world",
     formulation: AbstractFormulation | None = None,
     u: NoNaN | None = None,
     warn: bool = True,
@@ -89,7 +93,7 @@ def joint_reactions(
     system: System,
     motion: Solution | State,
     *,
-    frame: str = "world",
+    frame: Frame = "world",
     formulation: AbstractFormulation | None = None,
     u: NoNaN | None = None,
     warn: bool = True,
@@ -115,16 +119,14 @@ def _wrenches(
     throw: bool,
 ) -> dict[str, Wrench]:
     """The wrench of each joint on its body of A (0) or B (1)."""
-    axes = _axes(frame)
     formulation = formulation_at(formulation, system, states_of(motion))
-    if u is None and isinstance(motion, Solution):
-        u = motion.u
+    u = inputs_of(system, motion, u)
     # One solution for the accelerations; wrenches of all joints follow from it by Newton and Euler.
     results = reactions(system, motion, formulation=formulation, u=u, throw=throw)
     if warn and is_concrete(system, motion):
         _warn(system, motion, tuple(joints), results.result, formulation.rank_tol)
-    read = _WrenchReader(tuple(joints.items()), axes, formulation)
-    return over_states(read, strong(system), strong(motion), results.vdot, results.result, u)
+    read = _WrenchReader(tuple(joints.items()), frame, formulation)
+    return over_states(read, system, motion, results.vdot, results.result, u)
 
 
 def wrenches_at_rest(
@@ -133,16 +135,10 @@ def wrenches_at_rest(
     """`joint_reactions` at rest and without acceleration, whatever the constraints are about to do."""
     joints = tuple((name, 1) for group in linkage_of(system).connectivity.groups for name in group.names)
     # v = 0 and v̇ = 0: one array of zeros serves as both.
-    resting = strong(dataclasses.replace(state, v=as_jax(np.zeros(state.v.shape, state.v.dtype))))
-    read = _WrenchReader(joints, _axes(frame), formulation)
-    wrenches = over_states(read, strong(system), resting, resting.v, result, u)
+    resting = dataclasses.replace(state, v=as_jax(np.zeros(state.v.shape, state.v.dtype)))
+    read = _WrenchReader(joints, frame, formulation)
+    wrenches = over_states(read, system, resting, resting.v, result, u)
     return {name: wrenches[name] for name, _ in joints}
-
-
-def _axes(frame: str) -> str:
-    if frame not in ("world", "body", "joint"):
-        raise ValueError(f"Argument `frame` must be 'world', 'body' or 'joint', but is {frame!r}.")
-    return frame
 
 
 class _WrenchReader(eqx.Module):

@@ -1,7 +1,7 @@
 """Which reactions a rigid model determines."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,6 @@ from ..kinematics import spectral_gap
 from ..linalg import RANK_TOL, metric_rows, regular_metric, row_norms
 from ..system import BodyRows, State, System, apply_mode, constraint_jacobian
 
-METHODS = ("qr", "svd", "rank")
 PLANE, SPACE = ("fx", "fy", "tz"), ("fx", "fy", "fz", "tx", "ty", "tz")
 
 
@@ -114,7 +113,7 @@ def _word(unique: bool) -> str:
 
 @contract
 def analyse_reactions(
-    system: System, state: State, method: str = "qr", *, rank_tol: Positive = RANK_TOL
+    system: System, state: State, method: Literal["qr", "svd", "rank"] = "qr", *, rank_tol: Positive = RANK_TOL
 ) -> ReactionReport:
     """Which reactions are determined by a rigid model, at one pose (Frączek and Wojtyra 2013, eqs. 21–27).
 
@@ -139,8 +138,6 @@ def analyse_reactions(
     """
     from scipy.linalg import qr
 
-    if method not in METHODS:
-        raise ValueError(f"Argument `method` must be 'qr', 'svd' or 'rank', but is {method!r}.")
     expect_concrete(system=system, state=state)
     system, state = apply_mode(system, state)
     rows, parts, maps = _evaluate(system, state)
@@ -234,18 +231,17 @@ def scaled_rows(mass: Array, jacobian: Array) -> tuple[Array, Array]:
     return metric_rows(metric, jacobian, scale), scale
 
 
-def determined_multipliers(rows: np.ndarray, rank_tol: float = RANK_TOL) -> np.ndarray:
+def determined_multipliers(rows: np.ndarray) -> np.ndarray:
     """Whether each λ is determined (…, m), that is whether its row is in no vanishing combination of rows.
 
     Args:
         rows: scaled rows (…, m, nv).
-        rank_tol: cut-off of singular values.
     """
     vectors, values, _ = np.linalg.svd(rows)
     # Rows beyond the number of velocities have no singular value: their left vectors are null vectors as well.
     vanishing = np.ones(rows.shape[:-1], bool)
-    vanishing[..., : values.shape[-1]] = values <= rank_tol
-    return np.linalg.norm(vectors * vanishing[..., None, :], axis=-1) <= _limit(rank_tol)
+    vanishing[..., : values.shape[-1]] = values <= RANK_TOL
+    return np.linalg.norm(vectors * vanishing[..., None, :], axis=-1) <= _limit(RANK_TOL)
 
 
 def _clusters(
