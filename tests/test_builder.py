@@ -411,7 +411,7 @@ WRONG_PARTS = {
     "prefix": (lambda: ROD.renamed("a.b"), "`prefix` must be a string without a dot, but is 'a.b'"),
     "function": (lambda: ROD.joined(forces=[P.JointForce("law", "O", lambda m: 1.0)]).renamed("x_"), "Force 'law' must not be renamed, since its function may name"),
     "pose": (lambda: ROD.placed((1.0, 2.0, 3.0)), "`pose` must have 2 dimensions, but has 3"),
-    "unknown": (lambda: ROD.without("bar"), "`names` must be names out of 'rod' and 'O', but holds 'bar'"),
+    "unknown": (lambda: ROD.without("bar"), "`names` must hold names out of 'rod' and 'O', but holds 'bar'"),
     "needed": (lambda: ROD.joined(forces=[P.JointSpring("k", "O")]).without("O"), "Element 'k' must name a joint out of none, but names 'O'"),
 }  # fmt: skip
 

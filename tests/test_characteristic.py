@@ -153,17 +153,17 @@ def test_a_short_pulse_of_time_is_met():
         (lambda: P.Table([0.0, 0.0], [1.0, 2.0]), "Argument `x` must increase, but does not"),
         (
             lambda: P.Table([0, 1], [0, 1], "spline"),
-            "`interpolation` must be out of 'linear' and 'cubic', but is 'spline'",
+            "`interpolation` of Table must be 'linear' or 'cubic', but is 'spline'",
         ),
-        (lambda: P.Table([0, 1], [0, 1], beyond="nan"), "`beyond` must be out of 'hold' and 'refuse', but is 'nan'"),
+        (lambda: P.Table([0, 1], [0, 1], beyond="nan"), "`beyond` of Table must be 'hold' or 'refuse', but is 'nan'"),
         (
             lambda: S.JointCharacteristic("m", "j", "speed", [0, 1], [0, 1]),
-            "`of` of force 'm' must be out of 'coordinate', 'rate' and 'time', but is 'speed'",
+            "`of` of JointCharacteristic 'm' must be 'coordinate', 'rate' or 'time', but is 'speed'",
         ),
         (lambda: S.JointCharacteristic("m", "j", "rate", [1, 0], [0, 1]), "Argument `x` of force 'm' must increase"),
         (
             lambda: S.LineCharacteristic("m", "a", "b", "rate", [0, 1], [0, 1]),
-            "`of` of force 'm' must be out of 'length', 'speed' and 'time', but is 'rate'",
+            "`of` of LineCharacteristic 'm' must be 'length', 'speed' or 'time', but is 'rate'",
         ),
     ],
 )

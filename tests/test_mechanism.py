@@ -585,7 +585,7 @@ WRONG = {
     "joint of spring": (lambda: P.Mechanism([ROD_BODY], [PIVOT], forces=[P.JointSpring("k", "Q", 1.0)]), "Element 'k' must name a joint out of 'O', but names 'Q'"),
     "coordinate of spring": (lambda: P.Mechanism([ROD_BODY], [PIVOT], forces=[P.JointSpring("k", "O.x", 1.0)]), "Element 'k' must name a coordinate of joint 'O' out of 'angle', but names 'O.x'"),
     "coordinates": (lambda: P.Mechanism([ROD_BODY], [PIVOT]).build("polar"), "must be 'relative' or 'absolute', but is 'polar'"),
-    "cut": (lambda: P.Mechanism([ROD_BODY], [PIVOT]).build(cut=["Q"]), "Argument `cut` must hold names of joints, but holds 'Q'"),
+    "cut": (lambda: P.Mechanism([ROD_BODY], [PIVOT]).build(cut=["Q"]), "Argument `cut` must hold names of joints out of 'O', but holds 'Q'"),
     "place": (lambda: P.Revolute("O", "ground", 3), "Argument `b of joint 'O'` must be 'body', 'body.point'"),
     "no direction": (lambda: P.Prismatic("rail", "ground", "slide", axis=(0.0, 0.0)), "`axis` of Prismatic 'rail' must be a direction, finite numbers not all of them zero, but is"),
     "no direction in space": (lambda: S.Revolute("O", "ground", "door", axis_b=(0.0, 0.0, 0.0)), "`axis_b` of Revolute 'O' must be a direction, finite numbers not all of them zero or None, but is"),

@@ -4,6 +4,8 @@ from .body import AbstractBody as AbstractBody
 from .body import as_shape as as_shape
 from .body import body_points as body_points
 from .body import mass_properties as mass_properties
+from .body import moments_of_inertia as moments_of_inertia
+from .body import second_moments as second_moments
 from .body import mass_points as mass_points
 from .checks import check as check
 from .compose import replace_fields as replace_fields
@@ -36,7 +38,6 @@ from .force import JointFriction as JointFriction
 from .force import JointSpring as JointSpring
 from .force import Load as Load
 from .force import Motor as Motor
-from .force import number as number
 from .force import SpringDamper as SpringDamper
 from .force import Thruster as Thruster
 from .friction import joint_loads as joint_loads

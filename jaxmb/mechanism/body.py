@@ -94,6 +94,16 @@ class AbstractBody(TextInNotebooks, eqx.Module):
         return eqx.tree_at(fields, self, values, is_leaf=lambda x: x is None)
 
 
+def second_moments(inertia: Float[Array | np.ndarray, "3 3"]) -> Any:
+    """Σ = ½ tr(I) 1 − I, ∫ x xᵀ dm of an inertia I."""
+    return 0.5 * inertia.trace() * np.eye(3) - inertia
+
+
+def moments_of_inertia(second: Float[Array | np.ndarray, "3 3"]) -> Any:
+    """I = tr(Σ) 1 − Σ of second moments Σ."""
+    return second.trace() * np.eye(3) - second
+
+
 def inertia_checks(body: AbstractBody) -> list[Check]:
     """What the mass and the inertia of a body must obey."""
     # Without mass points, whose own part is a sum of squares and cannot break the inequality, but may hide a body

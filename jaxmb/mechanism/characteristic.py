@@ -1,5 +1,7 @@
 """Forces by tables: characteristics of motors, springs and dampers as they are measured."""
 
+from typing import Literal
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -9,19 +11,18 @@ from jaxtyping import Array, Float
 from ..foundations import (
     Finite,
     TextInNotebooks,
-    as_parameters,
+    as_floats,
     contract,
-    default_float,
     index_among,
     is_concrete,
-    listing,
 )
 from .force import AbstractForce, AbstractLineForce
 from .marker import Marker, MarkerLike, marker
 from .motion import Motion
 
 Scalar = Float[Array, ""]
-INTERPOLATIONS, BEYOND = ("linear", "cubic"), ("hold", "refuse")
+Interpolation = Literal["linear", "cubic"]
+Beyond = Literal["hold", "refuse"]
 
 
 class Table(TextInNotebooks, eqx.Module):
@@ -49,14 +50,20 @@ class Table(TextInNotebooks, eqx.Module):
 
     x: Float[Array, " n"]
     y: Float[Array, " n"]
-    interpolation: str = eqx.field(static=True)
-    beyond: str = eqx.field(static=True)
+    interpolation: Interpolation = eqx.field(static=True)
+    beyond: Beyond = eqx.field(static=True)
 
     @contract
     def __init__(
-        self, x: Finite, y: Finite, interpolation: str = "linear", beyond: str = "hold", *, argument: str = ""
+        self,
+        x: Finite,
+        y: Finite,
+        interpolation: Interpolation = "linear",
+        beyond: Beyond = "hold",
+        *,
+        argument: str = "",
     ):
-        self.x, self.y = (jnp.asarray(as_parameters(value), default_float()) for value in (x, y))
+        self.x, self.y = (as_floats(value) for value in (x, y))
         self.interpolation, self.beyond = interpolation, beyond
         if self.x.ndim != 1 or self.x.shape != self.y.shape or self.x.size < 2:
             raise ValueError(
@@ -65,13 +72,10 @@ class Table(TextInNotebooks, eqx.Module):
             )
         if is_concrete(self.x) and not np.all(np.diff(np.asarray(self.x)) > 0):
             raise ValueError(f"Argument `x`{argument} must increase, but does not.")
-        for name, value, options in (("interpolation", interpolation, INTERPOLATIONS), ("beyond", beyond, BEYOND)):
-            if value not in options:
-                raise ValueError(f"Argument `{name}`{argument} must be out of {listing(options)}, but is {value!r}.")
 
     def __call__(self, x: ArrayLike) -> Scalar:
         """The value at x."""
-        x = jnp.asarray(x, default_float())
+        x = as_floats(x)
         inside = jnp.clip(x, self.x[0], self.x[-1])
         i = index_among(self.x[1:-1], inside)
         width = self.x[i + 1] - self.x[i]
@@ -109,7 +113,27 @@ def _monotone_slopes(x: Float[Array, " n"], y: Float[Array, " n"]) -> Float[Arra
     return jnp.concatenate([end(h[0], h[1], d[0], d[1])[None], inner, end(h[-1], h[-2], d[-1], d[-2])[None]])
 
 
-class JointCharacteristic(AbstractForce):
+class AbstractCharacteristic(AbstractForce):
+    """A force by a table."""
+
+    of: str = eqx.field(static=True)
+    x: Float[Array, " n"]
+    y: Float[Array, " n"]
+    interpolation: Interpolation = eqx.field(static=True)
+    beyond: Beyond = eqx.field(static=True)
+
+    @property
+    def table(self) -> Table:
+        """y(x), where `of` is x."""
+        return Table(self.x, self.y, self.interpolation, self.beyond)
+
+    @property
+    def breaks(self) -> Float[Array, " k"]:
+        """The points of a table of time; none of others."""
+        return self.x if self.of == "time" else self.x[:0]
+
+
+class JointCharacteristic(AbstractCharacteristic):
     """A force or torque along a joint coordinate by a table of the coordinate, its rate, or time.
 
     Args:
@@ -124,28 +148,25 @@ class JointCharacteristic(AbstractForce):
 
     name: str = eqx.field(static=True)
     joint: str = eqx.field(static=True)
-    of: str = eqx.field(static=True)
-    x: Float[Array, " n"]
-    y: Float[Array, " n"]
-    interpolation: str = eqx.field(static=True)
-    beyond: str = eqx.field(static=True)
 
     @contract
     def __init__(
-        self, name: str, joint: str, of: str, x: Finite, y: Finite, interpolation: str = "linear", beyond: str = "hold"
+        self,
+        name: str,
+        joint: str,
+        of: Literal["coordinate", "rate", "time"],
+        x: Finite,
+        y: Finite,
+        interpolation: Interpolation = "linear",
+        beyond: Beyond = "hold",
     ):
         table = Table(x, y, interpolation, beyond, argument=f" of force '{name}'")
-        self.name, self.joint, self.of = name, joint, _quantity(of, ("coordinate", "rate", "time"), name)
+        self.name, self.joint, self.of = name, joint, of
         self.x, self.y, self.interpolation, self.beyond = table.x, table.y, interpolation, beyond
 
     def coordinates(self) -> tuple[str, ...]:
         """The joint's, where the table reads it: full turns count."""
         return (self.joint,) if self.of == "coordinate" else ()
-
-    @property
-    def breaks(self) -> Float[Array, " n"]:
-        """Those of the table of time."""
-        return _breaks(self.of, self.x)
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """F ṡ_test."""
@@ -158,10 +179,10 @@ class JointCharacteristic(AbstractForce):
             "rate": lambda: motion.rate(self.joint),
             "time": lambda: motion.t,
         }
-        return Table(self.x, self.y, self.interpolation, self.beyond)(read[self.of]())
+        return self.table(read[self.of]())
 
 
-class LineCharacteristic(AbstractLineForce):
+class LineCharacteristic(AbstractCharacteristic, AbstractLineForce):
     """A force between two points by a table of their distance, its rate, or time; positive in tension.
 
     Args:
@@ -178,11 +199,6 @@ class LineCharacteristic(AbstractLineForce):
     name: str = eqx.field(static=True)
     a: Marker
     b: Marker
-    of: str = eqx.field(static=True)
-    x: Float[Array, " n"]
-    y: Float[Array, " n"]
-    interpolation: str = eqx.field(static=True)
-    beyond: str = eqx.field(static=True)
 
     @contract
     def __init__(
@@ -190,21 +206,16 @@ class LineCharacteristic(AbstractLineForce):
         name: str,
         a: MarkerLike,
         b: MarkerLike,
-        of: str,
+        of: Literal["length", "speed", "time"],
         x: Finite,
         y: Finite,
-        interpolation: str = "linear",
-        beyond: str = "hold",
+        interpolation: Interpolation = "linear",
+        beyond: Beyond = "hold",
     ):
         table = Table(x, y, interpolation, beyond, argument=f" of force '{name}'")
-        self.name, self.of = name, _quantity(of, ("length", "speed", "time"), name)
+        self.name, self.of = name, of
         self.a, self.b = marker(a, f"a of force '{name}'"), marker(b, f"b of force '{name}'")
         self.x, self.y, self.interpolation, self.beyond = table.x, table.y, interpolation, beyond
-
-    @property
-    def breaks(self) -> Float[Array, " n"]:
-        """Those of the table of time."""
-        return _breaks(self.of, self.x)
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """−f l̇_test."""
@@ -217,15 +228,4 @@ class LineCharacteristic(AbstractLineForce):
             "speed": lambda: self.speed(motion),
             "time": lambda: motion.t,
         }
-        return Table(self.x, self.y, self.interpolation, self.beyond)(read[self.of]())
-
-
-def _breaks(of: str, x: Float[Array, " n"]) -> Float[Array, " k"]:
-    """The points where a table is read at the time; none else."""
-    return x if of == "time" else x[:0]
-
-
-def _quantity(of: str, options: tuple[str, ...], name: str) -> str:
-    if of not in options:
-        raise ValueError(f"Argument `of` of force '{name}' must be out of {listing(options)}, but is {of!r}.")
-    return of
+        return self.table(read[self.of]())

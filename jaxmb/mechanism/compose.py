@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import is_concrete, listing
+from ..foundations import expect_available, is_concrete, listing
 from .body import AbstractBody
 from .elements import KINDS, AbstractElements, MechanismElement
 from .force import Force, JointForce
@@ -104,11 +104,7 @@ def placed(mechanism: AbstractElements, pose: Float[Array, "D D"]) -> dict[str, 
 
 def without(mechanism: AbstractElements, names: tuple[str, ...]) -> dict[str, Any]:
     """Arguments of the mechanism without some elements."""
-    unknown = [name for name in names if name not in mechanism.elements]
-    if unknown:
-        raise ValueError(
-            f"Argument `names` must be names out of {listing(mechanism.elements)}, but holds {listing(unknown)}."
-        )
+    expect_available("Argument `names` must hold names", names, mechanism.elements)
     remaining = {kind: [e for e in getattr(mechanism, kind) if e.name not in names] for kind in KINDS}
     return parts(mechanism) | remaining
 

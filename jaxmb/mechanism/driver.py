@@ -13,9 +13,9 @@ from ..foundations import (
     FunctionOfTime,
     TextInNotebooks,
     Vector,
+    as_floats,
     as_function,
     contract,
-    default_float,
 )
 from ..system import wrap_angle
 from .marker import Marker, MarkerLike, marker
@@ -49,7 +49,7 @@ class AbstractDriver(TextInNotebooks, AbstractExplicit):
 
 
 def _breaks(times: Sequence[float]) -> Float[Array, " k"]:
-    return jnp.ravel(jnp.asarray(times, default_float()))
+    return jnp.ravel(as_floats(times))
 
 
 class AbstractJointDriver(AbstractDriver):

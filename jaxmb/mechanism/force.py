@@ -17,6 +17,7 @@ from ..foundations import (
     Number,
     Positive,
     TextInNotebooks,
+    as_floats,
     as_function,
     contract,
     default_float,
@@ -27,11 +28,6 @@ from .motion import Motion
 Scalar = Float[Array, ""]
 # The default v₀ of dry friction in m/s or rad/s.
 FRICTION_SPEED = 1e-2
-
-
-def number(value: Number, argument: str) -> Scalar:
-    """A scalar parameter."""
-    return as_vector(value, argument, ())
 
 
 class AbstractForce(TextInNotebooks, eqx.Module):
@@ -122,9 +118,9 @@ class SpringDamper(AbstractLineForce):
     ):
         self.name = name
         self.a, self.b = marker(a, f"a of force '{name}'"), marker(b, f"b of force '{name}'")
-        self.stiffness = number(stiffness, f"stiffness of force '{name}'")
-        self.damping = number(damping, f"damping of force '{name}'")
-        self.length = number(length, f"length of force '{name}'")
+        self.stiffness = as_floats(stiffness)
+        self.damping = as_floats(damping)
+        self.length = as_floats(length)
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """−c l̇ l̇_test, the power of the damper; the spring has a potential."""
@@ -159,9 +155,9 @@ class JointSpring(AbstractForce):
     @contract
     def __init__(self, name: str, joint: str, stiffness: Number = 0.0, damping: Number = 0.0, rest: Number = 0.0):
         self.name, self.joint = name, joint
-        self.stiffness = number(stiffness, f"stiffness of force '{name}'")
-        self.damping = number(damping, f"damping of force '{name}'")
-        self.rest = number(rest, f"rest of force '{name}'")
+        self.stiffness = as_floats(stiffness)
+        self.damping = as_floats(damping)
+        self.rest = as_floats(rest)
 
     def coordinates(self) -> tuple[str, ...]:
         """The joint coordinate: full turns count."""
@@ -208,9 +204,9 @@ class JointFriction(AbstractForce):
         speed: Positive = FRICTION_SPEED,
     ):
         self.name, self.joint = name, joint
-        self.viscous = number(viscous, f"viscous of force '{name}'")
-        self.coulomb = number(coulomb, f"coulomb of force '{name}'")
-        self.speed = number(speed, f"speed of force '{name}'")
+        self.viscous = as_floats(viscous)
+        self.coulomb = as_floats(coulomb)
+        self.speed = as_floats(speed)
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """F · v_test."""
@@ -255,9 +251,9 @@ class BearingFriction(AbstractForce):
         speed: Positive = FRICTION_SPEED,
     ):
         self.name, self.joint = name, joint
-        self.coefficient = number(coefficient, f"coefficient of force '{name}'")
-        self.radius = number(radius, f"radius of force '{name}'")
-        self.speed = number(speed, f"speed of force '{name}'")
+        self.coefficient = as_floats(coefficient)
+        self.radius = as_floats(radius)
+        self.speed = as_floats(speed)
 
     def loads(self) -> tuple[str, ...]:
         """The joint whose reaction is the load."""
@@ -355,7 +351,7 @@ class Force(AbstractForce):
 
     def value(self, motion: Motion) -> Float[Array, " w"]:
         """Force, then torque, in the world."""
-        return jnp.asarray(self.fn(motion), default_float())
+        return as_floats(self.fn(motion))
 
 
 class JointForce(AbstractForce):
@@ -388,7 +384,7 @@ class JointForce(AbstractForce):
 
     def value(self, motion: Motion) -> Float[Array, "..."]:
         """f, along each velocity of the joint."""
-        return jnp.asarray(self.fn(motion), default_float())
+        return as_floats(self.fn(motion))
 
 
 def wrench_power(wrench: Float[Array, " w"], at: Marker, test: Motion) -> Scalar:
@@ -426,7 +422,7 @@ class Motor(AbstractActuator):
 
     @contract
     def __init__(self, name: str, joint: str, gain: Number = 1.0):
-        self.name, self.joint, self.gain = name, joint, number(gain, f"gain of actuator '{name}'")
+        self.name, self.joint, self.gain = name, joint, as_floats(gain)
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """The power gain · ṡ_test."""

@@ -1,8 +1,8 @@
 """Forces that depend on reactions."""
 
+import dataclasses
 from collections.abc import Callable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -84,7 +84,7 @@ def joint_loads(
     )
 
     def forces(applied: Float[Array, " n"]) -> Float[Array, "k d"]:
-        return maps @ KKT().acceleration(eqx.tree_at(lambda x: x.force, terms, applied)).multipliers
+        return maps @ KKT().acceleration(dataclasses.replace(terms, force=applied)).multipliers
 
     motion = absolute.motion(there.t, there.q, there.v, numbers)
     # Friction is linear in the loads at a given motion, and reactions are affine in applied forces: one solve for

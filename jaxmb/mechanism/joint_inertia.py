@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import NonNegative, contract
-from .force import AbstractForce, number
+from ..foundations import NonNegative, as_floats, contract
+from .force import AbstractForce
 from .motion import Motion
 
 Scalar = Float[Array, ""]
@@ -35,7 +35,7 @@ class JointInertia(AbstractForce):
     @contract
     def __init__(self, name: str, joint: str, inertia: NonNegative):
         self.name, self.joint = name, joint
-        self.inertia = number(inertia, f"inertia of force '{name}'")
+        self.inertia = as_floats(inertia)
 
     def speeds(self, motion: Motion) -> Float[Array, " k"]:
         """The velocities that it moves with."""

@@ -7,7 +7,6 @@ body moves freely. All joints of a kind are evaluated by one vectorised call.
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -276,7 +275,7 @@ class AbstractLinkage(AbstractStructure):
             wrenches, inertial = product(accelerations[1:], numbers.inertia), jnp.zeros_like(v)
             potential = self.potential_energy
         motion = Motion(linkage=self, numbers=numbers, t=t, q=q, v=v, poses=poses, rates=rates)
-        at = lambda poses, q: potential(eqx.tree_at(lambda m: (m.poses, m.q), motion, (poses, q)))
+        at = lambda poses, q: potential(dataclasses.replace(motion, poses=poses, q=q))
         pose_slope, coordinate_slope = jax.grad(at, argnums=(0, 1))(poses, q)
         centre = _centre(poses)
         about = jnp.swapaxes(shifted(poses[1:], -centre), 1, 2)
@@ -311,7 +310,7 @@ class AbstractLinkage(AbstractStructure):
     def _of_power(self, motion: Motion, power: Callable[[Motion], Scalar | int]) -> Float[Array, " nv"]:
         """The generalised force of a virtual power, which is a linear function of a test motion at the same poses."""
         none = (jnp.zeros_like(motion.rates), jnp.zeros_like(motion.v))
-        test = lambda rates, v: power(eqx.tree_at(lambda m: (m.rates, m.v), motion, (rates, v)))
+        test = lambda rates, v: power(dataclasses.replace(motion, rates=rates, v=v))
         # Reverse mode: one sweep gives the force on all bodies, whatever the number of velocities. At zero since the
         # power is linear in the test motion.
         by_rates, by_v = jax.grad(test, argnums=(0, 1))(*none)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import as_floats, is_concrete
+from ..foundations import as_floats, expect_shape, is_concrete
 from .pose import pose
 
 GROUND = "ground"
@@ -72,7 +72,5 @@ def as_vector(value: object, argument: str, *shapes: tuple[int, ...]) -> Float[A
         array = as_floats(value)
     except (TypeError, ValueError) as error:
         raise TypeError(f"Argument `{argument}` must be an array of numbers, but is {value!r}.") from error
-    if array.shape not in shapes:
-        allowed = " or ".join(str(s) for s in shapes)
-        raise ValueError(f"Argument `{argument}` must have shape {allowed}, but has shape {array.shape}.")
+    expect_shape(f"`{argument}`", array, *shapes)
     return array

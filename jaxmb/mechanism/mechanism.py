@@ -12,8 +12,8 @@ from ..foundations import (
     as_parameters,
     contract,
     counted,
+    expect_available,
     expect_numbers,
-    listing,
 )
 from ..system import System
 from . import compose
@@ -83,9 +83,7 @@ class AbstractMechanism(AbstractElements, TextInNotebooks):
         """
         joints = [j for j in self.joints if isinstance(j, AbstractJoint)]
         by_name = {j.name: j for j in joints}
-        unknown = [name for name in cut if name not in by_name]
-        if unknown:
-            raise ValueError(f"Argument `cut` must hold names of joints, but holds {listing(unknown)}.")
+        expect_available("Argument `cut` must hold names of joints", cut, by_name)
         # Absolute coordinates are the tree in which no joint is used: each body moves freely, and all joints are
         # constraints.
         usable = joints if coordinates == "relative" else []

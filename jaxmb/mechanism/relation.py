@@ -7,9 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import NonZero, Number, contract
+from ..foundations import NonZero, Number, as_floats, contract
 from .connection import AbstractRelation
-from .force import number
 
 Scalar = Float[Array, ""]
 
@@ -36,7 +35,7 @@ class Gear(AbstractRelation):
     @contract
     def __init__(self, name: str, joints: Sequence[str], ratio: NonZero, offset: Number = 0.0):
         self.name, self.joints = name, pair_of(joints, name)
-        self.ratio, self.offset = number(ratio, f"ratio of '{name}'"), number(offset, f"offset of '{name}'")
+        self.ratio, self.offset = as_floats(ratio), as_floats(offset)
 
     def factors(self) -> Float[Array, "3"]:
         """The factors of s₂ − ratio · s₁ = offset."""
@@ -64,7 +63,7 @@ class Rack(AbstractRelation):
     @contract
     def __init__(self, name: str, pinion: str, rack: str, radius: NonZero, offset: Number = 0.0):
         self.name, self.joints = name, pair_of((pinion, rack), name)
-        self.radius, self.offset = number(radius, f"radius of '{name}'"), number(offset, f"offset of '{name}'")
+        self.radius, self.offset = as_floats(radius), as_floats(offset)
 
     @property
     def pinion(self) -> str:

@@ -4,8 +4,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import NonNegative, Number, contract, is_concrete
-from .force import AbstractForce, number
+from ..foundations import NonNegative, Number, as_floats, contract, is_concrete
+from .force import AbstractForce
 from .motion import Motion
 
 Scalar = Float[Array, ""]
@@ -49,10 +49,10 @@ class JointStop(AbstractForce):
         damping: NonNegative = 0.0,
     ):
         self.name, self.joint = name, joint
-        self.lower = None if lower is None else number(lower, f"lower of force '{name}'")
-        self.upper = None if upper is None else number(upper, f"upper of force '{name}'")
-        self.stiffness = number(stiffness, f"stiffness of force '{name}'")
-        self.damping = number(damping, f"damping of force '{name}'")
+        self.lower = None if lower is None else as_floats(lower)
+        self.upper = None if upper is None else as_floats(upper)
+        self.stiffness = as_floats(stiffness)
+        self.damping = as_floats(damping)
         self.check()
 
     def check(self) -> None:

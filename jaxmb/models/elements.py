@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import spatial
-from ..foundations import Number, listing
+from ..foundations import Number, expect_available
 from ..mechanism import AbstractMechanism, names_of
 from .graph import WORLD, ModelGraph
 from .inertia import admissible, inertial
@@ -185,10 +185,7 @@ class MechanismBuilder:
         """Refuses stops of joints without limits."""
         limited = [joint for joint in self.shown if joint.limits is not None]
         known = {joint.name for joint in limited} | {joint.kind for joint in limited}
-        if unknown := [name for name in self.stops if name not in known]:
-            raise ValueError(
-                f"Argument `stops` must name joints with limits, or their kinds, out of {listing(sorted(known))}, but names {listing(unknown)}."
-            )
+        expect_available("Argument `stops` must name joints with limits, or their kinds,", self.stops, sorted(known))
 
     def _springs(self) -> list[Any]:
         return [

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from ..foundations import listing
+from ..mechanism import second_moments
 from .document import XmlElement
-from .inertia import second_moments
 
 # The name of what stands still.
 WORLD = "ground"

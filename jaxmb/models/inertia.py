@@ -2,17 +2,8 @@
 
 import numpy as np
 
+from ..mechanism import moments_of_inertia, second_moments
 from ..mechanism.body import TRIANGLE_TOLERANCE
-
-
-def second_moments(inertia: np.ndarray) -> np.ndarray:
-    """Σ = ½ tr(I) 1 − I, ∫ x xᵀ dm of an inertia I."""
-    return 0.5 * np.trace(inertia) * np.eye(3) - inertia
-
-
-def moments_of_inertia(second: np.ndarray) -> np.ndarray:
-    """I = tr(Σ) 1 − Σ of second moments Σ."""
-    return np.trace(second) * np.eye(3) - second
 
 
 def inertial(spread: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .. import spatial
-from ..foundations import listing
+from ..foundations import expect_available, listing
 from ..mechanism import FRICTION_SPEED, AbstractBody, AbstractJoint, Marker
 from ..mechanism.elements import local_pose
 from ..mechanism.tree import TreeEdge, spanning_tree
@@ -41,10 +41,7 @@ class TreeWriter:
         if not name.strip():
             raise ValueError(f"Argument `name` must not be empty, but is {name!r}.")
         names = [joint.name for joint in mechanism.joints]
-        if unknown := [joint for joint in cut if joint not in names]:
-            raise ValueError(
-                f"Argument `cut` must hold names of joints out of {listing(names)}, but holds {listing(unknown)}."
-            )
+        expect_available("Argument `cut` must hold names of joints", cut, names)
         joints = [joint for joint in mechanism.joints if isinstance(joint, AbstractJoint)]
         self.joints = {joint.name: joint for joint in joints}
         self.bodies = [body.name for body in mechanism.bodies]

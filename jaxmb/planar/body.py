@@ -13,6 +13,7 @@ from ..foundations import (
     NonNegative,
     Positive,
     arrays_of,
+    as_floats,
     as_jax,
     contract,
     in_numpy,
@@ -27,7 +28,6 @@ from ..mechanism import (
     compound,
     mass_points,
     mass_properties,
-    number,
     pose,
     position_of,
     rotation_of,
@@ -98,10 +98,10 @@ class Body(AbstractBody):
         density: Positive | None = None,
     ):
         self.name, self.shape = name, as_shape(shape, name, 2)
-        self.density = None if density is None else number(density, f"density of body '{name}'")
+        self.density = None if density is None else as_floats(density)
         mass, inertia, com = mass_properties(name, (mass, inertia, com), self.shape, self.density, type(self), 2)
-        self.mass = number(mass, f"mass of body '{name}'")
-        self.inertia = number(inertia, f"inertia of body '{name}'")
+        self.mass = as_floats(mass)
+        self.inertia = as_floats(inertia)
         self.com = as_vector(com, f"com of body '{name}'", (2,))
         self.points = body_points(points, name, 2, self.shape)
         self.point_masses = mass_points(point_masses, name, 2)

@@ -6,14 +6,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import Direction, Positive, contract
+from ..foundations import Direction, Positive, as_floats, contract
 from ..mechanism import (
     AbstractConnection,
     Marker,
     MarkerLike,
     ends,
     marker,
-    number,
     position_of,
     rotation_of,
     velocity_in,
@@ -90,7 +89,7 @@ class RollingWheel(AbstractConnection):
     @contract
     def __init__(self, name: str, a: MarkerLike, b: MarkerLike, radius: Positive, axis: Direction = (1.0, 0.0)):
         self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.radius = number(radius, f"radius of joint '{name}'")
+        self.radius = as_floats(radius)
         self.axis = direction(name, axis)
 
     def frame_rotations(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:

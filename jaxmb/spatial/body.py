@@ -13,6 +13,7 @@ from ..foundations import (
     Finite,
     NonNegative,
     Positive,
+    as_floats,
     as_jax,
     contract,
     in_numpy,
@@ -28,11 +29,12 @@ from ..mechanism import (
     mass_points,
     mass_properties,
     matrix_quaternion,
-    number,
+    moments_of_inertia,
     pose,
     position_of,
     quaternion_matrix,
     rotation_of,
+    second_moments,
 )
 from .shape import Box
 
@@ -96,9 +98,9 @@ class Body(AbstractBody):
         density: Positive | None = None,
     ):
         self.name, self.shape = name, as_shape(shape, name, 3)
-        self.density = None if density is None else number(density, f"density of body '{name}'")
+        self.density = None if density is None else as_floats(density)
         mass, inertia, com = mass_properties(name, (mass, inertia, com), self.shape, self.density, type(self), 3)
-        self.mass = number(mass, f"mass of body '{name}'")
+        self.mass = as_floats(mass)
         inertia = as_vector(inertia, f"inertia of body '{name}'", (3,), (3, 3))
         # Three numbers are principal moments in the axes of the body. A matrix is stored either way, so that both
         # share programs.
@@ -141,10 +143,9 @@ class Body(AbstractBody):
     @staticmethod
     def moments(spread: Float[Array | np.ndarray, "3 3"]) -> Any:
         """The inertia tr(S) 1 − S of second moments S."""
-        spread = in_numpy(spread)
         # In NumPy where numbers are concrete, as all of building: each operation of JAX would compile a program by
         # shape.
-        return spread.trace() * np.eye(3) - spread
+        return moments_of_inertia(in_numpy(spread))
 
     @property
     def position(self) -> Float[Array, "3"]:
@@ -158,5 +159,4 @@ class Body(AbstractBody):
 
     def about_com(self) -> Float[Array, "3 3"]:
         """The second moments ½ tr(I) 1 − I of the inertia I."""
-        inertia = in_numpy(self.inertia)
-        return as_jax(0.5 * inertia.trace() * np.eye(3) - inertia)
+        return as_jax(second_moments(in_numpy(self.inertia)))

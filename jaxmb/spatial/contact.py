@@ -6,14 +6,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import Direction, Positive, contract
+from ..foundations import Direction, Positive, as_floats, contract
 from ..mechanism import (
     AbstractConnection,
     Marker,
     MarkerLike,
     axis_rotation,
     ends,
-    number,
     position_of,
     rotation_of,
     velocity_in,
@@ -45,7 +44,7 @@ class RollingSphere(AbstractConnection):
     @contract
     def __init__(self, name: str, a: MarkerLike, b: MarkerLike, radius: Positive, normal: Direction = (0.0, 0.0, 1.0)):
         self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.radius = number(radius, f"radius of joint '{name}'")
+        self.radius = as_floats(radius)
         self.normal = direction(name, normal, "normal")
 
     def frame_rotations(self) -> Turns:
@@ -106,7 +105,7 @@ class RollingDisk(AbstractConnection):
         normal: Direction = (0.0, 0.0, 1.0),
     ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.radius = number(radius, f"radius of joint '{name}'")
+        self.radius = as_floats(radius)
         self.normal, self.axis = direction(name, normal, "normal"), direction(name, axis)
 
     def frame_rotations(self) -> Turns:

@@ -5,7 +5,7 @@ from typing import ClassVar
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..foundations import Direction, NonZero, contract
+from ..foundations import Direction, NonZero, as_floats, contract
 from ..mechanism import (
     AbstractFrameJoint,
     AbstractJoint,
@@ -21,7 +21,6 @@ from ..mechanism import (
     as_vector,
     axis_rotation,
     ends,
-    number,
 )
 
 # The rotations of both frames of a joint in their markers.
@@ -107,7 +106,7 @@ class Cylindrical(AbstractSpatialAxisJoint, init=False):
     holonomic: ClassVar[int] = 4
 
 
-class Screw(AbstractJoint):
+class Screw(AbstractSpatialAxisJoint):
     """Shift along and turn about an axis go together. Coordinate: the angle in rad.
 
     Args:
@@ -119,12 +118,7 @@ class Screw(AbstractJoint):
         axis_b: the same direction in b's frame; equal components by default.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
     pitch: Float[Array, ""]
-    axis: Float[Array, "3"]
-    axis_b: Float[Array, "3"]
     # One coordinate, the angle; the shift is no free axis, but follows from the pitch.
     pair: ClassVar[AbstractPair] = Helix((), Turning())
     holonomic: ClassVar[int] = 5
@@ -139,14 +133,8 @@ class Screw(AbstractJoint):
         axis: Direction = (0.0, 0.0, 1.0),
         axis_b: Direction | None = None,
     ):
-        self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.pitch = number(pitch, f"pitch of joint '{name}'")
-        self.axis = direction(name, axis)
-        self.axis_b = self.axis if axis_b is None else direction(name, axis_b, "axis_b")
-
-    def frame_rotations(self) -> Turns:
-        """The rotations of both frames that bring z along the axis."""
-        return axis_rotation(2, self.axis), axis_rotation(2, self.axis_b)
+        super().__init__(name, a, b, axis, axis_b)
+        self.pitch = as_floats(pitch)
 
     def data(self) -> Float[Array, " k"]:
         """The pitch."""
@@ -183,7 +171,7 @@ class Spherical(AbstractFrameJoint, init=False):
     holonomic: ClassVar[int] = 3
 
 
-class Universal(AbstractJoint):
+class Universal(AbstractSpatialAxisJoint):
     """A Cardan joint: about a first axis on a, then about a second one on b, across the first. Coordinates: both angles in rad.
 
     Args:
@@ -194,11 +182,6 @@ class Universal(AbstractJoint):
         axis_b: direction (3,) of the second axis in b's frame; x by default.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
-    axis: Float[Array, "3"]
-    axis_b: Float[Array, "3"]
     pair: ClassVar[AbstractPair] = Pair((), Cardan())
     holonomic: ClassVar[int] = 4
 
@@ -211,8 +194,7 @@ class Universal(AbstractJoint):
         axis: Direction = (0.0, 0.0, 1.0),
         axis_b: Direction = (1.0, 0.0, 0.0),
     ):
-        self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.axis, self.axis_b = direction(name, axis), direction(name, axis_b, "axis_b")
+        super().__init__(name, a, b, axis, axis_b)
 
     def frame_rotations(self) -> Turns:
         """A's z along the first axis, b's x along the second."""

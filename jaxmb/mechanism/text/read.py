@@ -4,9 +4,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-import jax.numpy as jnp
-
-from ...foundations import default_float, listing, toml_table
+from ...foundations import as_floats, listing, toml_table
 from .language import TABLES, VERSION, Language, TomlValue, arguments
 
 
@@ -99,7 +97,7 @@ def read_params(value: TomlValue) -> Any:
     if isinstance(value, Mapping):
         return {key: read_params(x) for key, x in value.items()}
     # Scalars stay Python's: the mechanism makes arrays of them as of those in a script.
-    return jnp.asarray(value, default_float()) if isinstance(value, list) else value
+    return as_floats(value) if isinstance(value, list) else value
 
 
 # Refusals
