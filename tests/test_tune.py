@@ -393,8 +393,12 @@ class Policy(eqx.Module):
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, gradient="both"), "'forward', 'reverse' or None"),
+        (lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, gradient="both"), "'forward' or 'reverse' or None"),
         (lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK, fit_start=True), miss), "must have a given start"),
+        (
+            lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK, signals=fit.Signal("x", 0 * TS, bias=True)), miss),
+            "no bias to be tuned for",
+        ),
         (lambda: fit.tune(CART, [Parameter("control.p")], scenarios(FEEDBACK), miss), "'p' is not one of 'k' and 'd'"),
         (lambda: fit.tune(CART, GAINS, [], miss), "`experiments` must be"),
         (lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), 3.0), "objective"),

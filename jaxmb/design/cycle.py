@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..foundations import default_float
+from ..foundations import as_floats
 from ..linalg import determinant, solve_spd
 from ..mechanism import AbstractMechanism, Driver
 from ..system import State, System, constraint_jacobian, position_residual, velocity_offset
@@ -78,9 +78,8 @@ class Cycle(eqx.Module):
         counts = np.maximum(1, np.ceil(POSES * np.abs(steps) / np.abs(steps).sum() - 1e-9)).astype(int)
         ways = [a + step * np.arange(n) / n for a, step, n in zip(values, steps, counts, strict=False)]
         rate = 1.0 if name is None else speed
-        array = lambda x: jnp.asarray(x, default_float())
         ts = np.append(np.concatenate(ways), values[-1]) / rate
-        return cls(name, array(rate), array(values), array(ts), tuple(np.cumsum([0, *counts]).tolist()))
+        return cls(name, as_floats(rate), as_floats(values), as_floats(ts), tuple(np.cumsum([0, *counts]).tolist()))
 
     def driven(self, mechanism: AbstractMechanism) -> AbstractMechanism:
         """The mechanism with a driver of the input in place of any other one of it."""

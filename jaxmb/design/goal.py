@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import AllPositive, NoNaN, contract, default_float, function_of, is_concrete
+from ..foundations import AllPositive, NoNaN, as_floats, contract, function_of, is_concrete
 
 
 class Goal(eqx.Module):
@@ -41,10 +41,10 @@ class Goal(eqx.Module):
         high: NoNaN | None = None,
         weight: AllPositive = 1.0,
     ):
-        array = lambda x: None if x is None else jnp.asarray(x, default_float())
+        array = lambda x: None if x is None else as_floats(x)
         self.name, self.of = name, of
         self.target, self.low, self.high = array(target), array(low), array(high)
-        self.weight = jnp.asarray(weight, default_float())
+        self.weight = as_floats(weight)
         if target is None and low is None and high is None:
             raise ValueError(f"Goal '{name}' must have a `target`, or a limit `low` or `high`, but has none.")
         if self.low is not None and self.high is not None and _any_above(self.low, self.high):

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +20,7 @@ from .cycle import Cycle
 from .goal import Goal
 from .problem import DesignProblem, Outcome, Outputs, evaluated, prepare
 from .report import Design
-from .search import KEPT, DesignSearch, search
+from .search import DesignSearch, search
 
 
 @contract
@@ -88,11 +87,10 @@ def optimise(
         state = search(prepared, (rtol, max_iterations), starts, key, checkpoint, report)
     problem, y = state.problem(prepared.problem), state.searches.y[0]
     outputs, poses = evaluated(problem, y)
-    unknowns, values = problem.unknowns, problem.unknowns.values(y)
-    own = Setup(mechanism)
+    values, own = problem.unknowns.values(y), Setup(mechanism)
     return Design(
-        values={name: values[name] for name in unknowns.names},  # the order of the arguments, which pytrees do not keep
-        nominal=unknowns.nominal,
+        values=values,
+        nominal=problem.unknowns.nominal,
         mechanism=Unknowns.of(variables, own).applied(own, values).model,
         input=cycle.values,
         label=cycle.input or "t",
@@ -107,7 +105,7 @@ def optimise(
         reached=state.costs,
         iterations=int(state.iterations),
         excess=float(jnp.max(problem.excess(outputs), initial=0)),
-        result=_result(state, problem),
+        result=_result(state),
     )
 
 
@@ -116,14 +114,13 @@ def _outcome(problem: DesignProblem, y: Array, states: State, outputs: Outputs) 
     return Outcome(system=problem.system(y), states=states, values=values)
 
 
-def _result(state: DesignSearch, problem: DesignProblem) -> RESULTS:
+def _result(state: DesignSearch) -> RESULTS:
     """That of the last round; limits that are not kept yet leave the search unfinished, and steps that were shortened to nothing leave it stuck."""
     one: RESULTS = jax.tree.map(lambda x: x[0], state.searches.result)
-    late = jnp.asarray(bool(problem.sizes.size) and not float(state.excess) <= KEPT)
     shortened = (state.shortened > 0) & (state.searches.damping[0] > MILD)
     success = one == RESULTS.successful
-    stuck = RESULTS.where(shortened & success, cast(RESULTS, RESULTS.search_stuck), one)
-    return RESULTS.where(late & success, cast(RESULTS, RESULTS.search_unfinished), stuck)
+    stuck = RESULTS.where(shortened & success, RESULTS.search_stuck, one)
+    return RESULTS.where(jnp.asarray(state.exceeds) & success, RESULTS.search_unfinished, stuck)
 
 
 def _at_bound(problem: DesignProblem, state: DesignSearch) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ..foundations import Finite, check_fields, contract, default_float, function_of, listing
+from ..foundations import Finite, as_floats, check_fields, contract, function_of, listing
 from ..mechanism import Marker, as_vector, connection_slot, linkage_of, marker
 from ..output import angle_between, coordinate, position, velocity
 from ..system import State, System, in_turn
@@ -84,7 +84,7 @@ class PathGap(AbstractOutput):
     @contract
     def __init__(self, point: object, through: Finite):
         self.point = marker(point, "point")
-        self.through = jnp.asarray(through, default_float())
+        self.through = as_floats(through)
         if self.through.ndim != 2 or self.through.shape[1] not in (2, 3):
             raise ValueError(
                 f"Argument `through` must have shape (k, 2) or (k, 3), but has shape {self.through.shape}."

@@ -18,8 +18,8 @@ from ..foundations import (
     Positive,
     TextInNotebooks,
     aligned,
+    as_floats,
     contract,
-    default_float,
     listing,
 )
 from ..mechanism import AbstractMechanism
@@ -109,7 +109,7 @@ def pareto(
         raise ValueError(
             f"Argument `goals` must hold two goals with a `target`, but holds {listing(goal.name for goal in traded)}."
         )
-    weights = jnp.asarray(weights, default_float())
+    weights = as_floats(weights)
     if weights.ndim != 1 or not weights.size:
         raise ValueError(f"Argument `weights` must have shape (k,), but has shape {weights.shape}.")
     designs = []

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from ..fit import Parameter
 from ..fit.parameter import Unknowns
 from ..fit.residuals import AbstractResiduals
 from ..fit.target import Setup
-from ..foundations import RESULTS, Numbers, as_parameters, calling, counted, listing, program, strong
+from ..foundations import RESULTS, SUCCESS, Numbers, as_parameters, calling, counted, listing, program, strong
 from ..kinematics import assemble
 from ..mechanism import AbstractMechanism, linkage_of
 from ..system import State, System, constraint_jacobian
@@ -135,8 +135,7 @@ class DesignProblem(AbstractResiduals):
             return residuals, (residuals, poses.complete)
 
         jacobian, (residuals, complete) = jax.jacfwd(both, has_aux=True)(y)
-        success = cast(RESULTS, RESULTS.successful)
-        result = RESULTS.where(complete, success, cast(RESULTS, RESULTS.no_assembly))
+        result = RESULTS.where(complete, SUCCESS, RESULTS.no_assembly)
         return residuals, jacobian, jax.tree.map(lambda x: x[None], result)
 
 

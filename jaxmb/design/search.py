@@ -1,5 +1,6 @@
 """The search for dimensions: least squares within bounds, and limits by multipliers."""
 
+import dataclasses
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from .problem import DesignProblem, Start, evaluated, rows_of
 
 # A limit is kept where it is passed by no more than this part of its size; penalties grow by `GROWTH` while that falls by less than to
 # `FALL` of it, in so many rounds at most (Nocedal and Wright 2006, framework 17.3).
-KEPT, GROWTH, FALL, ROUNDS = 1e-8, 10.0, 0.25, 30
+LIMIT_TOL, GROWTH, FALL, ROUNDS = 1e-8, 10.0, 0.25, 30
 # The first penalty weighs an excess by the size of a limit as much as so many times all goals at the start.
 FIRST = 10.0
 # A search whose steps were shortened begins anew from where it is, as long as that makes the cost less than this part.
@@ -67,10 +68,20 @@ class DesignSearch(eqx.Module):
     costs: Float[Array, " s"]
     done: Array
 
+    @property
+    def exceeds(self) -> bool:
+        """Whether a limit is not kept yet."""
+        return bool(self.multipliers.size) and not float(self.excess) <= LIMIT_TOL
+
     def problem(self, problem: DesignProblem) -> DesignProblem:
         """The problem with these multipliers, and this start."""
-        new = (self.multipliers, self.penalty, self.start, self.reference)
-        return eqx.tree_at(lambda p: (p.multipliers, p.penalty, p.start, p.reference), problem, new)
+        return dataclasses.replace(
+            problem,
+            multipliers=self.multipliers,
+            penalty=self.penalty,
+            start=self.start,
+            reference=self.reference,
+        )
 
 
 def search(
@@ -96,7 +107,7 @@ def search(
     rtol, most = jnp.asarray(limits[0], points.dtype), jnp.asarray(limits[1])
     first = problem.cost(start.outputs)
     penalty = jnp.where(first > 0, 2 * FIRST * first, 1.0)
-    problem = eqx.tree_at(lambda p: p.penalty, problem, penalty)
+    problem = dataclasses.replace(problem, penalty=penalty)
     file = Checkpoint(checkpoint, (problem, points, limits[0]))
     exact = jnp.finfo(points.dtype).eps * first  # a sum of squares that is rounding beside the first one
     state = _initial(problem, start.y, min(starts, TOGETHER))
@@ -115,16 +126,11 @@ def search(
 
 def _reopened(state: DesignSearch, most: int) -> DesignSearch:
     """A search that may go on where only the number of evaluations had ended it."""
-    unfinished = bool(state.searches.result == RESULTS.search_unfinished) or (
-        bool(state.multipliers.size) and not float(state.excess) <= KEPT
-    )
+    unfinished = bool(state.searches.result == RESULTS.search_unfinished) or state.exceeds
     if int(state.iterations) >= most or not unfinished:
         return state
-    return eqx.tree_at(
-        lambda s: (s.searches, s.done),
-        state,
-        (jax.vmap(lambda s: reopened(s, most))(state.searches), jnp.zeros((), bool)),
-    )
+    searches = jax.vmap(lambda s: reopened(s, most))(state.searches)
+    return dataclasses.replace(state, searches=searches, done=jnp.zeros((), bool))
 
 
 def _fresh(problem: DesignProblem, points: Float[Array, "S N"]) -> Search:
@@ -171,17 +177,14 @@ def _with_starts(
     )
     # Limits have no multipliers yet: with these the search begins anew from there.
     goes_on = bool(problem.sizes.size)
-    return eqx.tree_at(
-        lambda s: (s.searches, s.iterations, s.starts, s.turning, s.costs, s.done),
+    return dataclasses.replace(
         state,
-        (
-            _fresh(problem, winner.y) if goes_on else winner,
-            winner.iterations[0],
-            jnp.asarray(len(points)),
-            jnp.sum(jnp.isfinite(costs)),
-            jnp.where(jnp.isfinite(group.cost), group.cost, jnp.nan),
-            winner.done[0] & (not goes_on),
-        ),
+        searches=_fresh(problem, winner.y) if goes_on else winner,
+        iterations=winner.iterations[0],
+        starts=jnp.asarray(len(points)),
+        turning=jnp.sum(jnp.isfinite(costs)),
+        costs=jnp.where(jnp.isfinite(group.cost), group.cost, jnp.nan),
+        done=winner.done[0] & (not goes_on),
     )
 
 
@@ -224,10 +227,14 @@ def _step(state: DesignSearch, problem: DesignProblem, rtol: Array, most: Array,
         opened, changed = _tallied(problem, trial, opened, changed)
     iterations = state.iterations + 1
     ended = bool(searches.done[0]) or int(iterations) >= count
-    state = eqx.tree_at(
-        lambda s: (s.searches, s.open, s.changed, s.iterations, s.shortened, s.done),
+    state = dataclasses.replace(
         state,
-        (searches, opened, changed, iterations, state.shortened + failed, jnp.asarray(ended)),
+        searches=searches,
+        open=opened,
+        changed=changed,
+        iterations=iterations,
+        shortened=state.shortened + failed,
+        done=jnp.asarray(ended),
     )
     if not ended or int(iterations) >= count:
         return state
@@ -244,17 +251,14 @@ def _nearer(state: DesignSearch, problem: DesignProblem) -> DesignSearch:
     """The search anew, with first poses that are sought from that of the present design; it is on the branch of the start."""
     y = state.searches.y[0]
     first: State = jax.tree.map(lambda x: x[0], evaluated(problem, y)[1].states)
-    return eqx.tree_at(
-        lambda s: (s.start, s.reference, s.base, s.shortened, s.searches, s.done),
+    return dataclasses.replace(
         state,
-        (
-            first,
-            rows_of(problem.system(y), first),
-            state.searches.cost[0],
-            jnp.zeros((), int),
-            _fresh(problem, y[None]),
-            jnp.zeros((), bool),
-        ),
+        start=first,
+        reference=rows_of(problem.system(y), first),
+        base=state.searches.cost[0],
+        shortened=jnp.zeros((), int),
+        searches=_fresh(problem, y[None]),
+        done=jnp.zeros((), bool),
     )
 
 
@@ -276,13 +280,15 @@ def _after_round(state: DesignSearch, problem: DesignProblem) -> DesignSearch:
     multipliers = jnp.maximum(0.0, state.multipliers + state.penalty * excess)
     # A limit that is not passed and has a multiplier is not yet where it should be, either.
     off = jnp.max(jnp.abs(jnp.maximum(excess, -state.multipliers / state.penalty)), initial=0)
-    last = bool((off <= KEPT) | (state.rounds + 1 >= ROUNDS))
+    last = bool((off <= LIMIT_TOL) | (state.rounds + 1 >= ROUNDS))
     penalty = jnp.where(off > FALL * state.excess, GROWTH * state.penalty, state.penalty)
-    state = eqx.tree_at(lambda s: (s.excess, s.rounds, s.done), state, (off, state.rounds + 1, jnp.asarray(last)))
+    state = dataclasses.replace(state, excess=off, rounds=state.rounds + 1, done=jnp.asarray(last))
     if last:
         return state
-    return eqx.tree_at(
-        lambda s: (s.multipliers, s.penalty, s.base, s.searches),
+    return dataclasses.replace(
         state,
-        (multipliers, penalty, jnp.full_like(state.base, jnp.inf), _fresh(problem, y[None])),
+        multipliers=multipliers,
+        penalty=penalty,
+        base=jnp.full_like(state.base, jnp.inf),
+        searches=_fresh(problem, y[None]),
     )

@@ -198,11 +198,11 @@ def _linear(problem: DesignProblem, y: Float[Array, " N"]) -> tuple[Outputs, dic
         return changes, {}
     states, weights = lax.stop_gradient(poses.states), 1 / problem.start.scale.span
 
-    def left_open(state: State) -> Float[Array, "m N"]:
+    def gap_of(state: State) -> Float[Array, "m N"]:
         rows = constraint_jacobian(system, state.t, state.q) * weights[:, None]
         changes = jax.jacfwd(lambda y: position_residual(problem.system(y), state.t, state.q))(y) * weights[:, None]
         return changes - rows @ solve_spd(rows.T @ rows, rows.T @ changes)
 
-    relative = jnp.max(jnp.abs(jax.vmap(left_open)(states)), axis=0)
+    relative = jnp.max(jnp.abs(jax.vmap(gap_of)(states)), axis=0)
     gaps = jnp.where(relative > ROUNDING, relative, 0.0) / weights[:, None]
     return changes, dict(zip(Names.of(system).rows, gaps, strict=True))

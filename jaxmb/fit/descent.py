@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..foundations import RESULTS
+from ..foundations import RESULTS, SUCCESS
 from ..linalg import at_bounds
 from .checkpoint import Checkpoint
 from .progress import Report
@@ -24,7 +24,6 @@ HALVINGS = 10
 CLOSE, HIDDEN = 1e-8, 1e-5
 # Steps of optax have no criterion of their own. They have converged where a change of each unknown by all its scale would change the cost, by its slope, by no more than this part.
 FLAT = 1e-3
-SUCCESS = cast(RESULTS, RESULTS.successful)
 # What is to become least: (y) → cost, gradient, cost of each run, result of each run.
 Objective = Callable[[Array], tuple[Array, Array, Array, RESULTS]]
 

@@ -16,11 +16,12 @@ from ..foundations import (
     Positive,
     Text,
     TextInNotebooks,
+    as_floats,
     as_function,
     as_parameters,
     contract,
-    default_float,
     expect_different,
+    expect_shape,
     function_of,
     is_concrete,
 )
@@ -59,8 +60,8 @@ class Signal(TextInNotebooks, eqx.Module):
     ):
         self.of = of if isinstance(of, str) else as_parameters(as_function(of, "of"))
         self.name = name or (of if isinstance(of, str) else _name(of))
-        self.values = None if values is None else jnp.asarray(as_parameters(values), default_float())
-        self.sigma, self.bias = jnp.asarray(as_parameters(sigma), default_float()), bias
+        self.values = None if values is None else as_floats(values)
+        self.sigma, self.bias = as_floats(sigma), bias
         if self.values is not None and self.values.ndim not in (1, 2):
             raise ValueError(
                 f"Argument `values` of signal '{self.name}' must have shape (T,) or (T, k), but has shape {self.values.shape}."
@@ -142,7 +143,7 @@ class Experiment(TextInNotebooks, eqx.Module):
         about: PyTree = None,
         name: Text = "",
     ):
-        self.ts = jnp.asarray(ts, default_float())
+        self.ts = as_floats(ts)
         self.start, self.name = start, name
         self.signals = (signals,) if isinstance(signals, Signal) else tuple(signals)
         self.control = (
@@ -187,11 +188,7 @@ def _check_shapes(signal: Signal, times: int, where: str) -> None:
             f"but has {signal.values.shape[0]}."
         )
     size = (times, signal.width)
-    if signal.sigma.shape not in ((), (size[0],), (size[1],), size, (size[0], 1)):
-        raise ValueError(
-            f"Argument `sigma` of signal '{signal.name}' must have shape (), {(size[1],)}, {(size[0],)} or {size}, but has shape "
-            f"{signal.sigma.shape}."
-        )
+    expect_shape(f"`sigma` of signal '{signal.name}'", signal.sigma, (), size[1:], size[:1], size, (size[0], 1))
 
 
 def listed(experiments: Iterable[Experiment] | Experiment) -> tuple[Experiment, ...]:

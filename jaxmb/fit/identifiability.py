@@ -6,7 +6,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..foundations import TextInNotebooks
+from ..foundations import TextInNotebooks, aligned
 from .start import pivots
 
 # Directions in which residuals change by less than this part of the strongest are unknown: errors of runs with tolerances to 1e-6 look so.
@@ -107,12 +107,9 @@ class Identifiability(TextInNotebooks, eqx.Module):
 
     def __str__(self) -> str:
         errors = self.standard_errors
-        width = max(map(len, ("parameter", *self.labels)))
-        lines = [f"{'parameter':<{width}}  standard error"]
-        for label in self.labels:
-            e = errors[label]
-            lines.append(f"{label:<{width}}  {f'{e:.3g}' if np.isfinite(e) else 'not determined'}")
-        return "\n".join([*lines, *self.sentences()])
+        cells = [f"{errors[x]:.3g}" if np.isfinite(errors[x]) else "not determined" for x in self.labels]
+        rows = [("parameter", "standard error"), *zip(self.labels, cells, strict=True)]
+        return "\n".join([*aligned(rows), *self.sentences()])
 
 
 def _sparse_basis(basis: np.ndarray) -> np.ndarray:

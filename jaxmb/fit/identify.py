@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,18 @@ import optimistix as optx
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import RESULTS, Count, Key, NonNegative, contract, function_of, is_concrete, lasting, listing
+from ..foundations import (
+    RESULTS,
+    SUCCESS,
+    Count,
+    Key,
+    NonNegative,
+    contract,
+    function_of,
+    is_concrete,
+    lasting,
+    listing,
+)
 from .checkpoint import Checkpoint
 from .descent import descend
 from .evidence import evidence
@@ -23,13 +34,9 @@ from .least_squares import Search, advance_all, all_advanced, begin, reopened
 from .parameter import Parameter
 from .points import starting_points
 from .prepare import Prepared, prepare
-from .problem import Problem
+from .problem import DerivativeMode, Problem
 from .progress import Progress, Report, reporting
 from .report import Fit, failures, summarise
-
-# With so few unknowns a gradient is found in forward mode: a pass of reverse mode costs about four runs.
-FORWARD_LIMIT = 4
-SUCCESS = cast(RESULTS, RESULTS.successful)
 
 
 @contract
@@ -40,7 +47,7 @@ def identify(
     *,
     build: Annotated[Any, function_of("model")] | None = None,
     optimiser: object = None,
-    jacobian: str | None = None,
+    jacobian: DerivativeMode | None = None,
     rtol: NonNegative = 1e-8,
     max_iterations: Count = 50,
     starts: Count = 1,
@@ -162,7 +169,7 @@ def _search(
 def _descent(
     prepared: Prepared,
     transformation: optax.GradientTransformation,
-    jacobian: str | None,
+    jacobian: DerivativeMode | None,
     most: int,
     file: Checkpoint,
     report: Report,
@@ -170,9 +177,7 @@ def _descent(
     """Steps along the gradient of the cost."""
     if not is_concrete(prepared):
         raise TypeError("Argument `optimiser` must be None, or of optimistix, inside of `jit` or `vmap`.")
-    problem = prepared.problem
-    forward = problem.size <= FORWARD_LIMIT if jacobian is None else jacobian == "forward"
-    problem = dataclasses.replace(problem, forward=forward)
+    problem = prepared.problem.for_gradient(jacobian)
     bounds = (problem.low, problem.high)
     descent = descend(lambda y: _slope(problem, y), prepared.start, bounds, transformation, most, file, report)
     r, rows, _ = linear(prepared.problem, descent.best)

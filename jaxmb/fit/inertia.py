@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..foundations import PositiveOrInfinite, contract, listing
-from ..mechanism import AbstractBody, AbstractMechanism
+from ..mechanism import AbstractBody, AbstractMechanism, moments_of_inertia, second_moments
 from .parameter import Parameter
 
 
@@ -62,8 +62,7 @@ class _Inertia(eqx.Module):
             return model.replace(self.body, mass=mass, com=theta[2:], inertia=mass * jnp.exp(2 * theta[1]))
         upper, com = _upper(theta[1:7]), theta[7:]
         spread = mass * upper @ upper.T  # ∫ (x − t)(x − t)ᵀ dm: the last column of U carries the centre alone
-        inertia = jnp.trace(spread) * jnp.eye(3) - spread
-        return model.replace(self.body, mass=mass, com=com, inertia=inertia)
+        return model.replace(self.body, mass=mass, com=com, inertia=moments_of_inertia(spread))
 
 
 def _upper(entries: Float[Array, "6"]) -> Float[Array, "3 3"]:
@@ -86,8 +85,7 @@ def _entries(body: AbstractBody) -> Float[Array, " k"]:
     if com.shape[0] == 2:
         entries = np.array([alpha, 0.5 * np.log(inertia / mass), *com])
     else:
-        # The second moments ∫ x xᵀ dm from the inertia, I = tr(Σ) 1 − Σ (Wensing, Kim and Slotine 2018).
-        spread = (0.5 * np.trace(inertia) * np.eye(3) - inertia) / mass
+        spread = second_moments(inertia) / mass
         upper = np.full((3, 3), np.nan)
         # Triangle inequalities of the principal moments are the positive definiteness of Σ; Cholesky's error would
         # not say so.

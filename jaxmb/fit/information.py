@@ -12,7 +12,7 @@ from .experiment import Experiment, listed
 from .identifiability import Identifiability
 from .parameter import Parameter
 from .prepare import Prepared, prepare
-from .problem import Problem
+from .problem import DerivativeMode, Problem
 from .report import failures
 
 
@@ -23,7 +23,7 @@ def identifiability(
     experiments: Sequence[Experiment] | Experiment,
     *,
     build: Annotated[Any, function_of("model")] | None = None,
-    jacobian: str | None = None,
+    jacobian: DerivativeMode | None = None,
     **options: PyTree,
 ) -> Identifiability:
     """Which parameters the experiments tell, near the nominal ones; nothing need have been measured yet.
@@ -42,7 +42,7 @@ def information(
     experiments: Sequence[Experiment] | Experiment,
     *,
     build: Annotated[Any, function_of("model")] | None = None,
-    jacobian: str | None = None,
+    jacobian: DerivativeMode | None = None,
     **options: PyTree,
 ) -> Float[Array, "n n"]:
     """Fisher's information of the parameters over their scales, biases and starts eliminated; its inverse bounds their covariance.

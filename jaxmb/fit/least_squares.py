@@ -4,15 +4,13 @@ Of optimistix' solvers none keeps bounds, goes on from a file, or measures the d
 do not matter; nothing here calls LAPACK, since many searches may go on side by side.
 """
 
-from typing import cast
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..foundations import RESULTS, lasting
+from ..foundations import RESULTS, SUCCESS, lasting
 from ..linalg import bounded_round
 from .residuals import AbstractResiduals
 
@@ -36,7 +34,6 @@ ROUNDS = 40
 HIDDEN = 1e-5
 # Once a run has failed bounds may be where none can be made, such as masses of zero: steps go this part of the way to them.
 CAUTION = 0.9
-SUCCESS = cast(RESULTS, RESULTS.successful)
 
 
 class Search(eqx.Module):
@@ -80,8 +77,8 @@ class Search(eqx.Module):
 def begin(problem: AbstractResiduals, y: Float[Array, " N"]) -> Search:
     """A search that starts at y; nothing is evaluated yet."""
     count = problem.rows
-    one, success = jnp.ones((), y.dtype), SUCCESS
-    results = jax.tree.map(lambda x: jnp.broadcast_to(x, (problem.shots, *x.shape)), success)
+    one = jnp.ones((), y.dtype)
+    results = jax.tree.map(lambda x: jnp.broadcast_to(x, (problem.shots, *x.shape)), SUCCESS)
     zero = jnp.zeros_like(y)
     return Search(
         y=y,
@@ -98,7 +95,7 @@ def begin(problem: AbstractResiduals, y: Float[Array, " N"]) -> Search:
         iterations=jnp.zeros((), int),
         results=results,
         done=jnp.zeros((), bool),
-        result=jax.tree.map(jnp.asarray, success),
+        result=jax.tree.map(jnp.asarray, SUCCESS),
     )
 
 
@@ -143,8 +140,8 @@ def advance(problem: AbstractResiduals, search: Search, rtol: Float[Array, ""], 
     small = small | (is_finite & ~accepted & hidden)
     stuck = damping > LARGEST_DAMPING
     exhausted = search.iterations + 1 >= most
-    failed, success = first & ~is_finite, SUCCESS
-    result = RESULTS.where(small, success, RESULTS.where(stuck, RESULTS.search_stuck, RESULTS.search_unfinished))
+    failed = first & ~is_finite
+    result = RESULTS.where(small, SUCCESS, RESULTS.where(stuck, RESULTS.search_stuck, RESULTS.search_unfinished))
     following = Search(
         y=y,
         trial=y + step,

@@ -15,12 +15,13 @@ from ..foundations import (
     NoNaN,
     TextInNotebooks,
     aligned,
+    as_floats,
     as_function,
-    as_parameters,
     calling,
     contract,
     default_float,
     expect_different,
+    expect_shape,
     function_of,
     is_concrete,
 )
@@ -71,11 +72,10 @@ class Parameter(TextInNotebooks, eqx.Module):
     ):
         if modifier is not None and nominal is None:
             raise ValueError(f"Argument `nominal` of parameter '{name}' must be given along with `modifier`.")
-        array = lambda x: jnp.asarray(as_parameters(x), default_float())
         self.name, self.frozen, self.modifier = name, frozen, modifier
-        self.nominal = None if nominal is None else array(nominal)
-        self.scale = None if scale is None else array(scale)
-        self.min_value, self.max_value = array(min_value), array(max_value)
+        self.nominal = None if nominal is None else as_floats(nominal)
+        self.scale = None if scale is None else as_floats(scale)
+        self.min_value, self.max_value = as_floats(min_value), as_floats(max_value)
         shapes = (x.shape for x in (self.min_value, self.max_value) if x.shape)
         if len(set(shapes)) < 2 and is_concrete(self.min_value, self.max_value):
             low, high = np.asarray(self.min_value), np.asarray(self.max_value)
@@ -172,7 +172,8 @@ class Unknowns(eqx.Module):
 
     def values(self, x: Float[Array, " n"]) -> dict[str, Array]:
         """The values of all parameters by name."""
-        entries, values, start = x * self.scale, dict(self.nominal), 0
+        # In the order of the arguments, which pytrees do not keep.
+        entries, values, start = x * self.scale, {name: self.nominal[name] for name in self.names}, 0
         for name in self.free:
             old = self.nominal[name]
             values[name] = entries[start : start + old.size].reshape(old.shape)
@@ -205,11 +206,8 @@ def _nominal(parameter: Parameter, location: Location | None, setup: Setup) -> A
     if parameter.nominal is None:
         assert value is not None
         return value
-    if value is not None and parameter.nominal.shape != value.shape:
-        raise ValueError(
-            f"Argument `nominal` of parameter '{parameter.name}' must have shape {value.shape}, but has shape "
-            f"{parameter.nominal.shape}."
-        )
+    if value is not None:
+        expect_shape(f"`nominal` of parameter '{parameter.name}'", parameter.nominal, value.shape)
     return parameter.nominal
 
 
@@ -219,11 +217,7 @@ def _bounds(parameter: Parameter, nominal: Array) -> tuple[Array, Array, Array]:
     if parameter.scale is not None:
         arguments["scale"] = parameter.scale
     for argument, value in arguments.items():
-        if value.shape not in ((), nominal.shape):
-            raise ValueError(
-                f"Argument `{argument}` of parameter '{parameter.name}' must be a number, or have shape {nominal.shape}, but has "
-                f"shape {value.shape}."
-            )
+        expect_shape(f"`{argument}` of parameter '{parameter.name}'", value, (), nominal.shape)
     low, high = (jnp.broadcast_to(arguments[key], nominal.shape) for key in ("min_value", "max_value"))
     # A value of zero tells no scale.
     width = jnp.where(jnp.isfinite(high - low), high - low, 1.0)

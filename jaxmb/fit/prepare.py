@@ -19,7 +19,7 @@ from ..lanes.jaxpr import arguments_used
 from ..system import State, System, check_state, position_residual, velocity_residual
 from .experiment import OPTIONS, Experiment, Signal
 from .parameter import Parameter, Unknowns
-from .problem import Problem, Runs, build_system
+from .problem import DerivativeMode, Problem, Runs, build_system
 from .reading import reading, wraps
 from .shot import Shot, grouped
 from .start import Indices, independent
@@ -69,7 +69,7 @@ def prepare(
     parameters: Sequence[Parameter],
     experiments: Sequence[Experiment],
     build: Callable[[PyTree], System] | None,
-    jacobian: str | None,
+    jacobian: DerivativeMode | None,
     options: Mapping[str, PyTree],
 ) -> Prepared:
     """All arguments of a search, checked.
@@ -77,7 +77,7 @@ def prepare(
     Raises:
         TypeError, ValueError: naming the argument, the parameter, the experiment or the signal.
     """
-    names = _check_arguments(experiments, jacobian, options)
+    names = _check_arguments(experiments, options)
     model, build = strong(as_parameters(model)), build or build_system
     setups = [Setup(model, e.control, e.events) for e in experiments]
     unknowns = [Unknowns.of(parameters, setup) for setup in setups]
@@ -112,17 +112,13 @@ def prepare(
     )
 
 
-def _check_arguments(
-    experiments: Sequence[Experiment], jacobian: str | None, options: Mapping[str, PyTree]
-) -> tuple[str, ...]:
+def _check_arguments(experiments: Sequence[Experiment], options: Mapping[str, PyTree]) -> tuple[str, ...]:
     """Refuses what needs no model to be wrong; the names of the experiments."""
     unknown = [name for name in options if name not in OPTIONS]
     if unknown:
         raise TypeError(
             f"Arguments beyond those named must be of `simulate` out of {listing(OPTIONS)}, but are {listing(unknown)}."
         )
-    if jacobian not in (None, "forward", "reverse"):
-        raise ValueError(f"Argument `jacobian` must be 'forward', 'reverse' or None, but is {jacobian!r}.")
     names = tuple(e.name or str(i) for i, e in enumerate(experiments))
     expect_different("`experiments`", names)
     return names
@@ -193,7 +189,7 @@ def _shots(
             slots=own,
             biases=biases,
             following=following_own,
-            gap=part.gap if len(parts) > 1 else jnp.zeros(0),
+            gap=part.gap,
             readings=readings,
             wraps=tuple(wraps(read, system) for read in readings),
             names=tuple(s.name for s in experiment.signals),

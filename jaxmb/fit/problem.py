@@ -1,13 +1,13 @@
 """From unknowns to residuals."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..foundations import RESULTS, calling
@@ -17,8 +17,12 @@ from ..system import State, System, in_turn
 from .parameter import Unknowns
 from .residuals import AbstractResiduals
 from .shot import Shot, over_shots
-from .start import state_with
+from .start import independent_values, state_with
 from .target import Setup
+
+# With so few unknowns a gradient is found in forward mode: a pass of reverse mode costs about four runs.
+FORWARD_LIMIT = 4
+DerivativeMode = Literal["forward", "reverse"]
 
 
 class Runs(eqx.Module):
@@ -59,10 +63,7 @@ class Runs(eqx.Module):
         setup = self.setup(shot, x)
         system, state, is_consistent = self.system(setup), shot.start, True
         if shot.reassembled:
-            count = len(shot.positions)
-            state, is_consistent = state_with(
-                system, state, shot.positions, shot.velocities, start[:count], start[count:]
-            )
+            state, is_consistent = state_with(system, state, shot.positions, shot.velocities, start)
         solution = simulate(
             system,
             state,
@@ -76,7 +77,7 @@ class Runs(eqx.Module):
         )
         # A run's own failure says more than that of its start; only where it has none the start's counts.
         failed = RESULTS.where(solution.result == RESULTS.successful, RESULTS.inconsistent_state, solution.result)
-        return system, eqx.tree_at(lambda s: s.result, solution, RESULTS.where(is_consistent, solution.result, failed))
+        return system, dataclasses.replace(solution, result=RESULTS.where(is_consistent, solution.result, failed))
 
 
 def build_system(model: PyTree) -> System:
@@ -86,13 +87,7 @@ def build_system(model: PyTree) -> System:
 
 def nominal_start(shot: Shot) -> Float[Array, "... s"]:
     """The independent coordinates and velocities at the nominal start."""
-    at = lambda values, indices: values[..., np.array(indices, int)]
-    return jnp.concatenate([at(shot.start.q, shot.positions), at(shot.start.v, shot.velocities)], axis=-1)
-
-
-def independent_values(shot: Shot, motion: State) -> Float[Array, " s"]:
-    """The independent coordinates and velocities of a state."""
-    return jnp.concatenate([motion.q[np.array(shot.positions, int)], motion.v[np.array(shot.velocities, int)]])
+    return independent_values(shot.start, shot.positions, shot.velocities)
 
 
 class Problem(AbstractResiduals):
@@ -134,23 +129,22 @@ class Problem(AbstractResiduals):
         """Number of all unknowns N."""
         return self.scale.shape[0]
 
+    def for_gradient(self, mode: DerivativeMode | None) -> "Problem":
+        """With a mode, "forward" or "reverse", for the gradient of one number; by default the cheaper one."""
+        return dataclasses.replace(self, forward=self.size <= FORWARD_LIMIT if mode is None else mode == "forward")
+
     def start(self, group: Shot, shot: int, y: Float[Array, " N"]) -> State:
         """The state at the start of a shot of a group."""
-        one: Shot = jax.tree.map(lambda x: x[shot] if eqx.is_array(x) else x, group)
+        one, z = group[shot], self._arguments(group, y)[shot]
         if not one.reassembled:
             return one.start
-        z, count = self._arguments(group, y)[shot], len(one.positions)
-        setup = self.runs.setup(one, z[: self.count])
-        free = z[self.count :]
-        return state_with(
-            self.runs.system(setup), one.start, one.positions, one.velocities, free[:count], free[count:]
-        )[0]
+        system = self.runs.system(self.runs.setup(one, z[: self.count]))
+        return state_with(system, one.start, one.positions, one.velocities, z[self.count :])[0]
 
     def solutions(self, group: Shot, y: Float[Array, " N"]) -> tuple[System, Solution]:
         """The system of a group of shots, and their runs along a leading axis."""
         run = lambda shot, z: self.runs.run(shot, z[: self.count], z[self.count :])[1]
-        first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, group)
-        system = self.runs.system(self.runs.setup(first, (y * self.scale)[: self.count]))
+        system = self.runs.system(self.runs.setup(group[0], (y * self.scale)[: self.count]))
         return system, over_shots(run, group, self._arguments(group, y))
 
     def residuals(self, y: Float[Array, " N"]) -> tuple[Float[Array, " R"], RESULTS]:
@@ -209,7 +203,7 @@ class Problem(AbstractResiduals):
                 raise ValueError(
                     f"Argument `values` of signal '{name}' must have {values.shape[1]} components, as the model gives, but has {width}."
                 )
-        tail = independent_values(shot, motion.state(-1))
+        tail = independent_values(motion.state(-1), shot.positions, shot.velocities)
         # A failed run has saved states up to where it failed; NaN keeps a search from taking them for a good fit.
         head = tuple(jnp.where(succeeded, x, jnp.nan) for x in signals)
         return head, jnp.where(succeeded, tail, jnp.nan), motion.result
@@ -242,18 +236,12 @@ class Problem(AbstractResiduals):
         # Jacobians of runs are dense in the unknowns of their own; those of others are zero columns.
         def placed(block: Float[Array, "n k z"], extra: Int[Array, "n k"] | None, sign: float) -> Array:
             """Rows (n, k) of the shots in the columns of all unknowns, and a number in one more column each."""
-
-            def one(block: Array, columns: Array, extra: Array | None) -> Array:
-                out = jnp.zeros((block.shape[0], self.size), block.dtype)
-                out = out.at[:, jnp.where(columns >= 0, columns, self.size)].add(block, mode="drop")
-                if extra is None:
-                    return out
-                at = jnp.where(extra >= 0, extra, self.size)
-                return out.at[jnp.arange(block.shape[0]), at].add(sign, mode="drop")
-
+            inside = lambda columns: jnp.where(columns >= 0, columns, self.size)
+            none = jnp.zeros((block.shape[1], self.size), block.dtype)
+            out = jax.vmap(lambda b, c: none.at[:, inside(c)].add(b, mode="drop"))(block, columns)
             if extra is None:
-                return jax.vmap(lambda b, c: one(b, c, None))(block, columns)
-            return jax.vmap(one)(block, columns, extra)
+                return out
+            return jax.vmap(lambda o, e: o.at[jnp.arange(len(e)), inside(e)].add(sign, mode="drop"))(out, extra)
 
         for block, weights, bias in zip(slope, group.weights, group.biases, strict=True):
             width, times = block.shape[2], block.shape[1]
@@ -262,8 +250,8 @@ class Problem(AbstractResiduals):
             weight = jnp.broadcast_to(weights, (count, times, width)).reshape(count, -1, 1)
             rows.append((jnp.where(weight > 0, placed(flat, extra, 1.0), 0.0) * weight).reshape(-1, self.size))
         if self._has_windows(group):
-            concatenated = (group.following >= 0)[..., None]
-            gap = jnp.where(concatenated, placed(tail_slope, group.following, -1.0), 0.0) / group.gap[..., None]
+            follows = (group.following >= 0)[..., None]
+            gap = jnp.where(follows, placed(tail_slope, group.following, -1.0), 0.0) / group.gap[..., None]
             rows.append(gap.reshape(-1, self.size))
         return rows
 

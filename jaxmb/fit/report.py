@@ -229,8 +229,7 @@ def summarise(prepared: Prepared, y: Array, r: Array, jacobian: Array, **outcome
     """The fit with the unknowns y, the residuals and their Jacobian there, and what the search tells."""
     problem = prepared.problem
     unknowns, full = problem.runs.unknowns, y * problem.scale
-    first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, problem.groups[0])
-    setup = problem.runs.setup(first, full[: problem.count])
+    setup = problem.runs.setup(problem.groups[0][0], full[: problem.count])
     count = sum((jnp.sum(w > 0) for group in problem.groups for w in group.weights), start=jnp.zeros((), int))
     gaps = sum((jnp.sum(group.following >= 0) for group in problem.groups), start=jnp.zeros((), int))
     return Fit(

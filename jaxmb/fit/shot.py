@@ -1,5 +1,6 @@
 """Runs that are alike, side by side."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,18 +56,22 @@ class Shot(eqx.Module):
     velocities: Indices = eqx.field(static=True)
     reassembled: bool = eqx.field(static=True)
 
+    def __getitem__(self, index: int) -> "Shot":
+        """One of several."""
+        return jax.tree.map(lambda x: x[index] if eqx.is_array(x) else x, self)
+
 
 def padded(shot: Shot, times: int) -> Shot:
     """The shot with its last time repeated, without samples there."""
     # Repeated times take no step; runs of a group are of one shape.
     more = times - shot.ts.shape[0]
     longer = lambda x: jnp.concatenate([x, jnp.zeros((more, *x.shape[1:]), x.dtype)])
-    leaves = (
-        jnp.concatenate([shot.ts, jnp.broadcast_to(shot.ts[-1], (more,))]),
-        tuple(map(longer, shot.values)),
-        tuple(map(longer, shot.weights)),
+    return dataclasses.replace(
+        shot,
+        ts=jnp.concatenate([shot.ts, jnp.broadcast_to(shot.ts[-1], (more,))]),
+        values=tuple(map(longer, shot.values)),
+        weights=tuple(map(longer, shot.weights)),
     )
-    return eqx.tree_at(lambda x: (x.ts, x.values, x.weights), shot, leaves)
 
 
 def grouped(shots: Sequence[Shot]) -> tuple[tuple[Shot, ...], tuple[tuple[int, ...], ...]]:
@@ -90,10 +95,9 @@ def _stacked(shots: Sequence[Shot]) -> Shot:
     return eqx.combine(jax.tree.map(lambda *x: jnp.stack(x), *(arrays for arrays, _ in parts)), parts[0][1])
 
 
-def over_shots(fn: Callable[..., PyTree], group: Shot, *others: PyTree) -> PyTree:
+def over_shots(fn: Callable[..., PyTree], group: Shot, *others: Array) -> PyTree:
     """`fn(shot, *others)` for each shot of a group, and each row of `others`; a single shot is no batch."""
     if group.ts.shape[0] == 1:
-        first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, (group, *others))
-        return jax.tree.map(lambda x: x[None], fn(*first))
+        return jax.tree.map(lambda x: x[None], fn(group[0], *(x[0] for x in others)))
     arrays, rest = eqx.partition(group, eqx.is_array)
     return jax.vmap(lambda arrays, *others: fn(eqx.combine(arrays, rest), *others))(arrays, *others)

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from ..foundations import all_hold, listing, program
+from ..foundations import all_hold, expect_available, listing, program
 from ..kinematics import Guess, solve_guess
 from ..linalg import RANK_TOL
 from ..system import State, System, constraint_jacobian, rate_matrix
@@ -40,11 +40,7 @@ def independent(
         ValueError: for a name of `first` that is not known, and where they depend on each other.
     """
     names = (system.coordinates, tuple(f"{name}'" for name in system.velocities))
-    unknown = [name for name in first if name not in (*names[0], *names[1])]
-    if unknown:
-        raise ValueError(
-            f"Argument `fit_start` must hold names out of {listing([*names[0], *names[1]])}, but holds {listing(unknown)}."
-        )
+    expect_available("Argument `fit_start` must hold names", first, [*names[0], *names[1]])
     mass, jacobian, moves, holonomic = (np.asarray(x) for x in _tangents(system.in_mode(state.mode), state))
     chosen = []
     for of, rows, map_ in ((names[0], jacobian[holonomic], moves), (names[1], jacobian, np.eye(system.nv))):
@@ -94,12 +90,19 @@ def pivots(matrix: np.ndarray) -> list[int]:
     return [int(i) for i in factors[1]]
 
 
+def independent_values(state: State, positions: Indices, velocities: Indices) -> Float[Array, "... s"]:
+    """The independent coordinates and velocities of a state, or of several."""
+    at = lambda values, indices: values[..., np.array(indices, int)]
+    return jnp.concatenate([at(state.q, positions), at(state.v, velocities)], axis=-1)
+
+
 def state_with(
-    system: System, state: State, positions: Indices, velocities: Indices, values: Array, speeds: Array
+    system: System, state: State, positions: Indices, velocities: Indices, values: Float[Array, " s"]
 ) -> tuple[State, Array]:
     """The state with these values of the independent coordinates and velocities, and whether there is one."""
-    q = state.q.at[np.array(positions, int)].set(values)
-    v = state.v.at[np.array(velocities, int)].set(speeds)
+    count = len(positions)
+    q = state.q.at[np.array(positions, int)].set(values[:count])
+    v = state.v.at[np.array(velocities, int)].set(values[count:])
     near = solve_guess(
         system, Guess(t=state.t, q=q, v=v, fixed=positions, fixed_velocities=velocities, mode=state.mode)
     )

@@ -9,7 +9,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
-from ..foundations import default_float, listing
+from ..foundations import as_floats, listing
 from ..mechanism import AbstractBody, AbstractMechanism
 from ..system import System
 from ..topology import AbstractEvent
@@ -55,7 +55,7 @@ class Location(eqx.Module):
         # A part of a controller, such as a network: all its arrays as one vector.
         if not _is_number(node):
             return ravel_pytree(eqx.filter(node, eqx.is_inexact_array))[0]
-        value = jnp.asarray(node, default_float())
+        value = as_floats(node)
         return value if self.component is None else value[self.component]
 
     def replaced(self, setup: Setup, value: Array) -> Setup:

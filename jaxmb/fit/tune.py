@@ -31,10 +31,9 @@ from .checkpoint import Checkpoint
 from .descent import Descent, descend
 from .evidence import evidence
 from .experiment import Experiment, listed
-from .identify import FORWARD_LIMIT
 from .parameter import Parameter, values_table
 from .prepare import Prepared, prepare
-from .problem import Problem, concatenated, nominal_start
+from .problem import DerivativeMode, Problem, concatenated, nominal_start
 from .progress import Progress, reporting
 from .report import failures
 from .shot import Shot, over_shots
@@ -107,7 +106,7 @@ def tune(
     optimiser: optax.GradientTransformation | None = None,
     over: Annotated[Any, function_of("values")] = jnp.mean,
     build: Annotated[Any, function_of("model")] | None = None,
-    gradient: str | None = None,
+    gradient: DerivativeMode | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[Progress], None] | None = None,
     check: bool = False,
@@ -148,17 +147,13 @@ def tune(
     """
     experiments = listed(experiments)
     for i, experiment in enumerate(experiments):
-        if experiment.windows != 1 or experiment.fit_start:
+        if experiment.windows != 1 or experiment.fit_start or any(signal.bias for signal in experiment.signals):
             raise ValueError(
-                f"Experiment '{experiment.name or i}' must have a given start and one window to be tuned for."
+                f"Experiment '{experiment.name or i}' must have a given start, one window and no bias to be tuned for."
             )
-    if gradient not in (None, "forward", "reverse"):
-        raise ValueError(f"Argument `gradient` must be 'forward', 'reverse' or None, but is {gradient!r}.")
     # There are no samples to choose a mode by; the mode is set below by the number of parameters.
     prepared = prepare(model, parameters, experiments, build, gradient or "reverse", options)
-    problem = prepared.problem
-    forward = problem.count <= FORWARD_LIMIT if gradient is None else gradient == "forward"
-    problem = dataclasses.replace(problem, forward=forward)
+    problem = prepared.problem.for_gradient(gradient)
     aim = as_parameters(as_function(objective, "objective"))
     with reporting(progress) as report:
         descent = descend(
@@ -181,15 +176,11 @@ def tune(
 
 def _result(prepared: Prepared, descent: Descent) -> Tuned:
     problem, unknowns = prepared.problem, prepared.problem.runs.unknowns
-    values = unknowns.values(descent.best)
     order = [prepared.experiments[i] for members in prepared.members for i in members]
-    first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, problem.groups[0])
     return Tuned(
-        estimates={
-            name: values[name] for name in unknowns.names
-        },  # the order of the arguments, which pytrees do not keep
+        estimates=unknowns.values(descent.best),
         nominal=unknowns.nominal,
-        setup=problem.runs.setup(first, descent.best),
+        setup=problem.runs.setup(problem.groups[0][0], descent.best),
         cost=descent.cost,
         costs=dict(zip(order, descent.each, strict=True)),
         history=descent.history,

@@ -11,7 +11,7 @@ from ..foundations import enforce
 from ..kinematics import Guess, solve_guess
 from ..system import State, System
 from .experiment import Experiment
-from .start import Indices
+from .start import Indices, independent_values
 
 # Samples on either side of a window's start to which a cubic is fitted there: nine for four coefficients halve the noise, and span little of
 # a motion that is sampled well.
@@ -26,7 +26,7 @@ class Window(eqx.Module):
         start: a guess of its start.
         values: independent coordinates and velocities there.
         values_of_signals, weights: of the samples, by signal.
-        gap: standard deviations of the gap to the next one.
+        gap: standard deviations of the gap to the next one; none where the window is the whole.
     """
 
     ts: Float[Array, " T"]
@@ -45,18 +45,9 @@ def windows(experiment: Experiment, system: System, independents: tuple[Indices,
     """
     ts, tables = experiment.ts, [s.table(experiment.ts.shape[0]) for s in experiment.signals]
     values, weights = tuple(x for x, _ in tables), tuple(w for _, w in tables)
-    first = _independent(experiment.start, independents)
+    first = independent_values(experiment.start, *independents)
     if experiment.windows == 1:
-        return [
-            Window(
-                ts=ts,
-                start=experiment.start,
-                values=first,
-                values_of_signals=values,
-                weights=weights,
-                gap=jnp.zeros(len(first)),
-            )
-        ]
+        return [Window(ts, experiment.start, first, values, weights, gap=jnp.zeros(0))]
     count = ts.shape[0]
     cuts = np.linspace(0, count - 1, experiment.windows + 1).round().astype(int)
     if np.any(np.diff(cuts) < 1):
@@ -71,7 +62,7 @@ def windows(experiment: Experiment, system: System, independents: tuple[Indices,
         state = _state_at(experiment, system, independents, state, sample)
         if sample in cuts:
             states.append(state)
-    starts = np.stack([np.asarray(_independent(s, independents)) for s in states])
+    starts = np.stack([np.asarray(independent_values(s, *independents)) for s in states])
     # Gaps are compared with how much the coordinate varies at all.
     spread = np.std(starts, axis=0)
     gap = experiment.gap * np.where(spread > 0, spread, 1.0)
@@ -94,10 +85,6 @@ def windows(experiment: Experiment, system: System, independents: tuple[Indices,
             )
         )
     return parts
-
-
-def _independent(state: State, independents: tuple[Indices, Indices]) -> Array:
-    return jnp.concatenate([state.q[np.array(independents[0], int)], state.v[np.array(independents[1], int)]])
 
 
 def _state_at(
