@@ -500,7 +500,7 @@ def test_bad_controllers_are_refused():
         C.Saturated(AnglePI(GAINS), 1.0, 2.0)
     with pytest.raises(ValueError, match="Argument `limit` of RateLimited must be positive"):
         C.RateLimited(AnglePI(GAINS), 0.0)
-    with pytest.raises(ValueError, match=r"Argument `stiffness` must have shape \(1,\)"):
+    with pytest.raises(ValueError, match=r"Argument `stiffness` must be a number or have shape \(1,\)"):
         C.PD("crank", (1.0, 2.0), 1.0)
     with pytest.raises(ValueError, match=r"must hold what the controller remembers, of shape \(1,\), but holds \(4,\)"):
         jm.simulate(system, sampled(True).state(1), TS[2:], control=AnglePI(GAINS))
@@ -561,7 +561,7 @@ def test_a_joint_follows_its_target_and_the_integral():
     np.testing.assert_allclose(output(law, at(0.3, 0.1), z + 0.25), [20.0 * 0.5 + 2.0 * 2.9 + 4.0 * 0.25], atol=1e-13)
     np.testing.assert_allclose(rate(law, at(0.3), z), [0.5], atol=1e-14)
     assert C.PD("hinge", 1.0, 1.0).init(hinged()) == ()
-    with pytest.raises(ValueError, match=r"`target` must have shape \(1,\), but has shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"`target` must be a number or have shape \(1,\), but has shape \(2,\)"):
         C.PD("hinge", 1.0, 1.0, (0.0, 1.0))
     with pytest.raises(ValueError, match="must be built from a mechanism where a control law reads joints, but is not"):
         output(C.PD("hinge", 1.0, 1.0), at(0.3, system=cart()))

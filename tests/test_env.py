@@ -317,7 +317,7 @@ def small():
 @pytest.mark.parametrize(
     ("make_it", "error", "text"),
     [
-        (lambda: jax.eval_shape(small().step, jax.eval_shape(small().reset, jax.random.key(0)), jnp.zeros(3)), ValueError, r"`action` must have shape \(2,\)"),
+        (lambda: jax.eval_shape(small().step, jax.eval_shape(small().reset, jax.random.key(0)), jnp.zeros(3)), ValueError, r"`action`, one number for each input, must have shape \(2,\)"),
         (lambda: environment(lower=(-1.0, 9.0)), ValueError, "`upper` must be above `lower`"),
         (lambda: environment(lower=-jnp.inf), ValueError, "`lower` must be finite"),
         (lambda: environment(lower=jnp.zeros(3)), ValueError, r"`lower` must be a number or have shape \(2,\)"),

@@ -150,7 +150,9 @@ def test_length_metric():
     np.testing.assert_allclose(weight, np.diag([1, 1, 0.25, 1]))
     vdot = accelerations(jm.formulation.OrthogonalProjection(weight=weight), terms).vdot
     np.testing.assert_allclose(vdot, accelerations(jm.formulation.GaussProjection(), terms).vdot, atol=1e-13)
-    with pytest.raises(ValueError, match=r"`rotations` must name velocities out of q0, q1, q2, q3, but names 'phi'"):
+    with pytest.raises(
+        ValueError, match=r"`rotations` must name velocities out of 'q0', 'q1', 'q2' and 'q3', but names 'phi'"
+    ):
         jm.formulation.length_metric(system, ["phi"], 0.5)
     with pytest.raises(ValueError, match=r"`weight` must have shape \(4, 4\), but has shape \(2, 2\)"):
         jm.formulation.OrthogonalProjection(weight=jnp.eye(2)).acceleration(terms)

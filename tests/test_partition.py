@@ -372,7 +372,7 @@ def test_closures_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"Constraint 'loop' is not satisfied by closure 'mirrored'"):
         jm.kinematics.embed(system, mirrored, restricted)
     with pytest.raises(
-        ValueError, match=r"Closure 'c' must name independent coordinates out of a1, a2, a3, but names b"
+        ValueError, match=r"Closure 'c' must name independent coordinates out of 'a1', 'a2' and 'a3', but names 'b"
     ):
         jm.kinematics.reduce(system, jm.kinematics.Closure("c", ["b"], crank.fn))
     with pytest.raises(

@@ -219,5 +219,5 @@ def test_joints_that_close_loops_are_not_held_nor_moved_by_name():
         jm.assemble(system, v={"D": 1.0})
     with pytest.raises(ValueError, match=r"Joint 'D' has the coordinates angle, but not 'x'"):
         jm.assemble(system, {"D.x": 0.3})
-    with pytest.raises(ValueError, match=r"`q\['D'\]` must have shape \(\), but has shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"`q\['D'\]` must be a number, but has shape \(2,\)"):
         jm.assemble(system, {"D": [0.3, 0.4]})

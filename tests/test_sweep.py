@@ -571,7 +571,7 @@ def test_descriptions_say_the_precision(tmp_path):
             "`check` must return a System, but returns a float",
             TypeError,
         ),
-        ({"kind": "hdf"}, "`kind` must be one of 'nc' and 'zarr', but is 'hdf'", ValueError),
+        ({"kind": "hdf"}, "`kind` must be 'nc' or 'zarr', but is 'hdf'", ValueError),
     ],
 )
 def test_arguments_that_are_refused(tmp_path, arguments, match, error):

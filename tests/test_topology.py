@@ -823,7 +823,7 @@ WRONG = {
     "nothing": (lambda: jm.transition(TWO, two_free(), release=[]), "One of the arguments `lock`, `activate`, `release` and `impulse` must say"),
     "restitution of nothing": (lambda: jm.transition(TWO, two_free(), lock=["a"], restitution=0.5), "`restitution` must be None where `activate` names nothing"),
     "assembly of nothing": (lambda: jm.transition(TWO, two_free(), lock=["a"], assemble=True), "`assemble` must be False where `activate` names nothing"),
-    "method": (lambda: jm.transition(TWO, two_free(), lock=["a"], method="fast"), "Argument `method` must be one of"),
+    "method": (lambda: jm.transition(TWO, two_free(), lock=["a"], method="fast"), "Argument `method` must be 'full', 'projected' or 'minimal'"),
     "released": (lambda: jm.transition(*pair(), release=["bar"]), "Argument `release` must name what acts, but 'bar' does not"),
     "dense": (lambda: _run([jm.Lock("a", at=1.0)], dense=True), "Argument `dense` must be False"),
 }  # fmt: skip

@@ -250,9 +250,12 @@ def wrong(**options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (lambda: {"upper": jnp.ones(2)}, r"Argument `upper` must be a number or have shape \(1,\), one limit for each"),
+        (
+            lambda: {"upper": jnp.ones(2)},
+            r"Argument `upper` must be a number or have shape \(1,\), but has shape \(2,\)",
+        ),
         (lambda: {"upper": -1.0, "lower": 1.0}, "Argument `upper` must not be below `lower`"),
-        (lambda: {"guess": jnp.zeros((4, 1))}, r"Argument `guess` must have shape \(5, 1\), the inputs of each step"),
+        (lambda: {"guess": jnp.zeros((4, 1))}, r"Argument `guess`, the inputs of each step, must have shape \(5, 1\)"),
         (lambda: {"cost": lambda s, u: u}, r"Argument `cost` must return an array of shape \(\)"),
         (lambda: {"final": lambda s: s.q}, r"Argument `final` must return an array of shape \(\)"),
         (lambda: {"step": controlled()}, "Argument `step` must take inputs, but has a controller"),

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..foundations import Limits, contract, program
+from ..foundations import Limits, contract, program, quotient
 from ..linalg import (
     ConstrainedFactor,
     cutoff,
@@ -178,9 +178,7 @@ def split_input(
         limits: as of `drive`.
     """
     actuators = drive(plant, limits)
-    # `where` inside and outside of the quotient: a division by zero in the branch not taken gives NaN gradients.
-    usable = actuators.limits > 0
-    share = jnp.where(usable, u / jnp.where(usable, actuators.limits, 1), 0)
+    share = quotient(u, actuators.limits)
     # Aghili (2005), section 4, splits forces; here A⁺A does it with inputs, each in units of its limit.
     potent = actuators.limits * (
         pseudoinverse(actuators.by_input, actuators.rank_tol, actuators.size) @ (actuators.by_input @ share)

@@ -9,6 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from ..foundations import quotient
 from ..linalg import (
     RANK_TOL,
     ConstrainedFactor,
@@ -120,16 +121,16 @@ def steps(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]) -
     size = (jnp.abs(slopes) @ way + acting) / unit
     # A coordinate on which nothing acts is compared with what acts elsewhere, or any rounding there were an imbalance.
     size = jnp.maximum(size, LEAST_FORCE * jnp.max(size))
-    off = jnp.where(size > 0, jnp.abs(force) / unit / jnp.where(size > 0, size, 1), 0)
+    off = quotient(jnp.abs(force) / unit, size)
     # What is balanced but for rounding leads nowhere.
     imbalance = jnp.where(jnp.max(off) > ROUNDING * jnp.finfo(q.dtype).eps, root @ force, 0)
     step = factor.solve(jnp.zeros(system.nv, q.dtype), -_deficit(problem, q, imbalance))[0]
     # v̇ from rest. Where stiffness vanishes, as of a pendulum upright or a loose body, Newton's step has no length,
     # and this leads on.
     free = root.T @ imbalance
-    parts = jnp.where(way > 0, jnp.abs(free) / jnp.where(way > 0, way, 1), 0)
+    parts = quotient(jnp.abs(free), way)
     most = jnp.max(parts)
-    return step, jnp.where(most > 0, free / jnp.where(most > 0, most, 1), 0), off
+    return step, quotient(free, most), off
 
 
 def deficit(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]) -> Float[Array, " e"]:

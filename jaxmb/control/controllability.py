@@ -150,13 +150,13 @@ def controllability(
     live = np.any(values["basis"] != 0, axis=1)
     basis, by_input = values["basis"][live], values["by_input"][live]
     size = np.linalg.norm(values["root"] @ values["weighted"], 2) if values["weighted"].size else 0.0
-    left, singular, _ = np.linalg.svd(by_input / (size or 1.0))
+    vectors, singular, _ = np.linalg.svd(by_input / (size or 1.0))
     rank = int((singular > tol).sum())
     # An actuator at a joint is the force along its axis; in units of M⁻¹ shares do not depend on metres or radians.
     lengths = np.linalg.norm(values["root"] @ values["axes"].T, axis=0)
     axes = np.divide(values["axes"], lengths[:, None], out=np.zeros_like(values["axes"]), where=lengths[:, None] > 0)
     # X = Dᵀ null((D B)ᵀ): motions that no actuator works in.
-    idle = basis.T @ left[:, rank:]
+    idle = basis.T @ vectors[:, rank:]
     shares = np.sum((axes @ idle) ** 2, axis=1)
     remedy: tuple[str, ...] = ()
     if rank < freedoms and names:

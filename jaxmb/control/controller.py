@@ -15,6 +15,7 @@ from ..foundations import (
     NoNaN,
     Rule,
     TextInNotebooks,
+    as_floats,
     as_function,
     check_fields,
     contract,
@@ -299,7 +300,7 @@ def _total(parts: list[Array]) -> Array:
 
 def optional_array(numbers: NoNaN | None) -> Array | None:
     """An array of the precision that JAX is set to; None as it is."""
-    return None if numbers is None else jnp.asarray(numbers, default_float())
+    return None if numbers is None else as_floats(numbers)
 
 
 _CONTROLLER = Rule(

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,16 +13,18 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..foundations import (
     RESULTS,
+    SUCCESS,
     Check,
     NoNaN,
     Number,
     TextInNotebooks,
     Vector,
     all_hold,
+    as_floats,
     contract,
-    default_float,
     enforce,
-    listing,
+    expect_available,
+    expect_shape,
     program,
     strong,
     table,
@@ -116,13 +118,12 @@ def equilibrium(
         check_state(system, start, "start")
         state = start
     else:
-        if start is not None and not isinstance(start, Mapping) and np.shape(start) != (system.nq,):
-            raise ValueError(f"Argument `start` must have shape ({system.nq},), but has shape {np.shape(start)}.")
-        state = _initial_state(system, start, jnp.asarray(t, default_float()), hold)
+        if start is not None and not isinstance(start, Mapping):
+            expect_shape("`start`", start, (system.nq,))
+        state = _initial_state(system, start, as_floats(t), hold)
     system_of_all_modes, state = strong(system), strong(state)
-    inputs = jnp.zeros(system.nu) if u is None else jnp.asarray(u, default_float())
-    if inputs.shape != (system.nu,):
-        raise ValueError(f"Argument `u` must have shape ({system.nu},), but has shape {inputs.shape}.")
+    inputs = jnp.zeros(system.nu) if u is None else as_floats(u)
+    expect_shape("`u`", inputs, (system.nu,))
     solution, checks = _equilibrium(
         system_of_all_modes, state, inputs, _weights(system, solve_inputs), _fixed_indices(system, hold)
     )
@@ -147,24 +148,18 @@ def _weights(system: System, solve_inputs: object) -> Float[Array, " nu"] | None
         solve_inputs = names
     if isinstance(solve_inputs, str) or not isinstance(solve_inputs, Mapping | Sequence):
         raise TypeError(f"Argument `solve_inputs` must hold names of inputs, or be True, but is {solve_inputs!r}.")
-    unknown = [name for name in solve_inputs if name not in names]
-    if unknown:
-        raise ValueError(
-            f"Argument `solve_inputs` must hold names of inputs out of {listing(names)}, but holds {listing(unknown)}."
-        )
+    expect_available("Argument `solve_inputs` must hold names of inputs", solve_inputs, names)
     if not len(solve_inputs):
         return None
     weights = solve_inputs if isinstance(solve_inputs, Mapping) else dict.fromkeys(solve_inputs, 1.0)
-    return jnp.stack([jnp.asarray(weights.get(name, 0.0), default_float()) for name in names])
+    return jnp.stack([as_floats(weights.get(name, 0.0)) for name in names])
 
 
 def _fixed_indices(system: System, hold: Sequence[str | int]) -> tuple[int, ...]:
-    allowed = (*system.coordinates, *range(system.nq))
-    for name in hold:
-        if name not in allowed:
-            raise ValueError(
-                f"Argument `hold` must hold indices or names out of {listing(system.coordinates)}, but holds {name!r}."
-            )
+    indices = range(system.nq)
+    expect_available(
+        "Argument `hold` must hold indices or names", [x for x in hold if x not in indices], system.coordinates
+    )
     return tuple(dict.fromkeys(x if isinstance(x, int) else system.coordinates.index(x) for x in hold))
 
 
@@ -173,9 +168,11 @@ def _equilibrium(
     full: System, start: State, u: Array, weights: Array | None, fixed: tuple[int, ...]
 ) -> tuple[Equilibrium, tuple[Check, ...]]:
     system, state = apply_mode(full, start)
-    u_given = u if weights is None else jnp.where(weights == 0, u, 0)
+    fixed_inputs = u if weights is None else jnp.where(weights == 0, u, 0)
     scale, initial = lax.stop_gradient(state.scale), state.q if fixed else lax.stop_gradient(state.q)
-    problem = Balance(system=system, t=state.t, u=u_given, weights=weights, scale=scale, start=initial, fixed=fixed)
+    problem = Balance(
+        system=system, t=state.t, u=fixed_inputs, weights=weights, scale=scale, start=initial, fixed=fixed
+    )
     root, imbalance = _minimise(lax.stop_gradient(problem))
     q = _differentiable(problem, root)
     in_use = independent(problem, q)
@@ -191,7 +188,7 @@ def _equilibrium(
         jnp.where(jnp.arange(imbalance.shape[0]) == jnp.argmax(imbalance), imbalance, 0), tol, text, system.velocities
     )
     checks = (*consistency(system, bare, "cannot hold at rest"), *_standing(system, bare), worst)
-    result = RESULTS.where(all_hold(checks), cast(RESULTS, RESULTS.successful), RESULTS.no_equilibrium)
+    result = RESULTS.where(all_hold(checks), SUCCESS, RESULTS.no_equilibrium)
     solution = Equilibrium(
         state=dataclasses.replace(bare, mode=start.mode),
         u=u,

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import Limits, contract, default_float
+from ..foundations import Limits, as_floats, contract
 from ..system import System, joint_names
 from .controller import AbstractController
 from .instant import Instant
@@ -40,7 +40,7 @@ class GravityCompensation(AbstractController):
         model: System | None = None,
     ):
         self.joints = joint_names(joints)
-        self.limits = None if limits is None else jnp.asarray(limits, default_float())
+        self.limits = None if limits is None else as_floats(limits)
         self.model = None if model is None else model.acting_at(self.joints)
 
     @property

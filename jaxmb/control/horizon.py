@@ -5,7 +5,6 @@ Steps may fail, and searches go on side by side in a batch: nothing here calls L
 
 import dataclasses
 from collections.abc import Callable
-from typing import cast
 
 import equinox as eqx
 import equinox.internal as eqxi
@@ -15,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..foundations import RESULTS, lasting
+from ..foundations import RESULTS, SUCCESS, lasting
 from ..linalg import bounded_minimum, inverse_root
 from ..system import State
 from .steps import AbstractStepper
@@ -29,7 +28,6 @@ FIRST_DAMPING, GROWTH, LEAST_DAMPING = 1e-3, 4.0, 1e-6
 MILD, LARGEST_DAMPING = 1.0, 1e12
 # Part of the cost that rounding of the steps and of their sum may make up.
 HIDDEN = 1e-12
-SUCCESS = cast(RESULTS, RESULTS.successful)
 
 
 class Horizon(eqx.Module):

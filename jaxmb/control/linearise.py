@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +13,16 @@ from jaxtyping import Array, Bool, Float
 from ..formulation import AbstractFormulation, CoordinatePartition, formulation_at
 from ..foundations import (
     RESULTS,
+    SUCCESS,
     Check,
     FunctionOfMotion,
     NoNaN,
     announce,
+    as_floats,
     as_function,
     contract,
-    default_float,
     enforce,
+    expect_shape,
     is_concrete,
     listing,
     program,
@@ -114,9 +116,8 @@ def linearise(
 
 
 def _input_values(system: System, u: NoNaN | None) -> Float[Array, " nu"]:
-    values = jnp.zeros(system.nu) if u is None else jnp.asarray(u, default_float())
-    if values.shape != (system.nu,):
-        raise ValueError(f"Argument `u` must have shape ({system.nu},), but has shape {values.shape}.")
+    values = jnp.zeros(system.nu) if u is None else as_floats(u)
+    expect_shape("`u`", values, (system.nu,))
     return values
 
 
@@ -151,14 +152,14 @@ def _named_pair(
     """
     both = isinstance(independent, Sequence) and independent and not isinstance(independent[0], str)
     if not both:
-        velocities = named_readings(independent, system, "independent")
+        velocities = named_readings(independent, system)
         return (velocities if system.holonomic is None else None), velocities
     if len(independent) != 2:
         raise ValueError(
             "Argument `independent` must hold names, or two sequences of names, of positions and of velocities, but holds "
             f"{len(independent)} sequences."
         )
-    positions, velocities = (named_readings(names, system, "independent") for names in independent)
+    positions, velocities = (named_readings(names, system) for names in independent)
     return positions, velocities
 
 
@@ -238,7 +239,7 @@ def _linearise(
         metric=metric,
         weights=jnp.diagonal(system.mass(t, q)),
         deviation=deviation(readings, system, t, q, v),
-        result=cast(RESULTS, RESULTS.successful),
+        result=SUCCESS,
         names=readings.names(system),
         inputs=input_names(system),
         velocities=system.velocities,
@@ -286,7 +287,7 @@ def _result(linearisation: Linearisation, rows: Rows, fits: tuple[Bool[Array, ".
         (jnp.any(rows.degenerate | rows.indeterminate), RESULTS.undetermined_motion),
         (rows.contradictory, RESULTS.contradictory_constraints),
     )
-    result = cast(RESULTS, RESULTS.successful)
+    result = SUCCESS
     for happened, what in verdicts:
         result = RESULTS.where(happened, what, result)
     return result

@@ -16,6 +16,7 @@ from ..foundations import (
     TextInNotebooks,
     contract,
     counted,
+    expect_shape,
     is_concrete,
     listing,
     table,
@@ -147,8 +148,7 @@ def lqr(
     q = _weights(Q, linearisation.names, "Q", 0.0)
     r = _weights(R, linearisation.inputs, "R", None)
     cross = np.zeros((n, nu)) if N is None else np.asarray(N, float)
-    if cross.shape != (n, nu):
-        raise ValueError(f"Argument `N` must have shape ({n}, {nu}), but has shape {cross.shape}.")
+    expect_shape("`N`", cross, (n, nu))
     _check_definite(q, r, cross)
     if period is not None:
         period = float(period)

@@ -11,6 +11,7 @@ from ..foundations import (
     TextInNotebooks,
     contract,
     program,
+    quotient,
 )
 from ..linalg import PseudoInverse, invert, metric_root
 from .affine import Drive, drive
@@ -187,7 +188,7 @@ def command(
         vdot=vdot,
         residual=w + rows.gamma - rows.jacobian @ vdot,
         # A report, not a quantity to be optimised: its derivative at zero does not exist.
-        missed=lax.stop_gradient(jnp.where(demanded > 0, missing / jnp.where(demanded > 0, demanded, 1), 0)),
+        missed=lax.stop_gradient(quotient(missing, demanded)),
         chart=chart.inverse.value(chart.expected),
         actuation=actuation.value(chart.expected) / chart.drive.size,
         zero_dynamics=freedoms - jnp.minimum(chart.inverse.rank, freedoms),
@@ -200,4 +201,4 @@ def preferred_input(preferred: Array | None, limits: Float[Array, " nu"]) -> Flo
     """W^(−1/2) u_p; zero where the limit is."""
     if preferred is None:
         return jnp.zeros_like(limits)
-    return jnp.where(limits > 0, preferred / jnp.where(limits > 0, limits, 1), 0)
+    return quotient(preferred, limits)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import FunctionOfState, Limits, as_function, contract, function_of, program
+from ..foundations import FunctionOfState, Limits, as_function, contract, function_of, program, quotient
 from ..linalg import invert, solve_square
 from ..system import Holonomic, Pfaffian, System, wrap_angle
 from .affine import drive
@@ -78,7 +78,7 @@ def inverse_dynamics(plant: Plant, vdot: Float[Array, " nv"], limits: Limits | N
     length = jnp.linalg.norm(demand)
     missing = jnp.linalg.norm(demand - actuators.by_input @ x)
     u = actuators.limits * x
-    return Effort(u, force - plant.actuation @ u, jnp.where(length > 0, missing / jnp.where(length > 0, length, 1), 0))
+    return Effort(u, force - plant.actuation @ u, quotient(missing, length))
 
 
 class _Driven(eqx.Module):

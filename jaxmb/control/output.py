@@ -16,8 +16,8 @@ from ..foundations import (
     NoNaN,
     as_function,
     contract,
+    expect_available,
     function_of,
-    listing,
     program,
     shape_of,
 )
@@ -123,10 +123,7 @@ class JointOutput(AbstractOutput):
     def _coordinate(self, system: System, name: str) -> Callable[..., Array]:
         if system.joints is not None:
             return system.joints.coordinate(name)
-        if name not in system.coordinates:
-            raise ValueError(
-                f"Argument `names` must hold coordinates out of {listing(system.coordinates)}, but holds '{name}'."
-            )
+        expect_available("Argument `names` must hold coordinates", [name], system.coordinates)
         return Coordinate(system.coordinates.index(name))
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import AllNonNegative, NoNaN, as_function, contract, default_float, function_of, shape_of
+from ..foundations import AllNonNegative, NoNaN, as_floats, as_function, contract, expect_shape, function_of, shape_of
 from ..system import System, joint_names
 from .controller import AbstractController
 from .instant import Instant
@@ -34,9 +34,8 @@ def reference(target: NoNaN | Reference, count: int, argument: str) -> Reference
         fn = as_function(target, argument)
         shape_of(argument, fn, (jnp.zeros(()),), (count,), ())
         return fn
-    value = jnp.asarray(target, default_float())
-    if value.shape not in ((), (count,)):
-        raise ValueError(f"Argument `{argument}` must have shape ({count},), but has shape {value.shape}.")
+    value = as_floats(target)
+    expect_shape(f"`{argument}`", value, (), (count,))
     return Constant(jnp.broadcast_to(value, (count,)))
 
 

@@ -1,5 +1,6 @@
 """The mechanism at an instant as a control law sees it."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -88,16 +89,15 @@ class Plant(eqx.Module):
 
     def _another(self, system: System, q: Array, v: Array) -> "Plant":
         terms = evaluate_at(system, self.t, q, v, self.terms.scale, system.applied_force(self.t, q, v))
-        factor = self.formulation.factorise(terms, self.factor.in_use, 0.0)
-        return Plant(
+        return dataclasses.replace(
+            self,
             system=system,
-            t=self.t,
             q=q,
             v=v,
             terms=terms,
             actuation=system.actuation(self.t, q),
-            formulation=self.formulation,
-            factor=factor,
+            factor=self.formulation.factorise(terms, self.factor.in_use, 0.0),
+            restored=None,
         )
 
     @property
@@ -180,7 +180,7 @@ class Plant(eqx.Module):
     def _solve(self, force: Array, gamma: Array, drift: Array) -> tuple[Array, Array]:
         """v̇ and the multipliers of the independent rows for F, Γ, and Zᵀk of the degenerate rows."""
         if self.restored is None:
-            terms = eqx.tree_at(lambda t: (t.force, t.gamma), self.terms, (force, gamma))
+            terms = dataclasses.replace(self.terms, force=force, gamma=gamma)
         else:
             terms = self.restored.terms_for(self.formulation, self.factor, force, gamma, drift)
         return self.formulation.motion(terms, self.factor)

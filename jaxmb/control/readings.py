@@ -1,6 +1,7 @@
 """Names of what describes a motion in first order, and how it is read off a state."""
 
 import abc
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
@@ -172,18 +173,17 @@ def deviation(readings: StateReadings, system: System, t: Scalar, q: Array, v: A
         positions=jnp.zeros(count, q.dtype),
         velocities=speed,
     )
-    joints = start._joints(t, q, system.params)
-    return eqx.tree_at(lambda d: d.positions, start, joints)
+    return dataclasses.replace(start, positions=start._joints(t, q, system.params))
 
 
-def named_readings(names: object, system: System, argument: str) -> tuple[AbstractReading, ...]:
+def named_readings(names: object, system: System) -> tuple[AbstractReading, ...]:
     """The readings with the given names.
 
     Raises:
         TypeError, ValueError: for what is no sequence of different names of velocities, or joint coordinates.
     """
     if isinstance(names, str) or not isinstance(names, Sequence):
-        raise TypeError(f"Argument `{argument}` must be a sequence of names, but is {names!r}.")
+        raise TypeError(f"Argument `independent` must be a sequence of names, but is {names!r}.")
     readings: list[AbstractReading] = []
     for name in names:
         if name in system.velocities:
@@ -192,7 +192,7 @@ def named_readings(names: object, system: System, argument: str) -> tuple[Abstra
             readings.append(JointReading(name, system.joints.coordinate(name), system.joints.wraps(name)))
         else:
             raise ValueError(
-                f"Argument `{argument}` must hold names of velocities out of {listing(system.velocities)}, but holds {name!r}."
+                f"Argument `independent` must hold names of velocities out of {listing(system.velocities)}, but holds {name!r}."
             )
-    expect_different(f"`{argument}`", [r.name for r in readings])
+    expect_different("`independent`", [r.name for r in readings])
     return tuple(readings)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import Finite, Vector, as_parameters, contract, default_float, index_among, is_concrete
+from ..foundations import Finite, Vector, as_floats, contract, index_among, is_concrete
 from ..system import joint_names
 from .clock import Timetable
 from .controller import AbstractController
@@ -44,8 +44,8 @@ class Recorded(AbstractController):
 
     @contract
     def __init__(self, ts: Vector, values: Finite, joints: str | Sequence[str] | None = None, *, hold: bool = False):
-        self.ts = jnp.asarray(as_parameters(ts), default_float())
-        values = jnp.asarray(as_parameters(values), default_float())
+        self.ts = as_floats(ts)
+        values = as_floats(values)
         self.values = values[:, None] if values.ndim == 1 else values
         self.joints, self.hold = joint_names(joints), hold
         if self.ts.ndim != 1 or self.values.ndim != 2 or self.values.shape[0] != self.ts.shape[0] or not self.ts.size:

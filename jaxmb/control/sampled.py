@@ -1,15 +1,14 @@
 """Controllers that act at samples, and hold their outputs between them."""
 
 import equinox as eqx
-import jax.numpy as jnp
 
 from ..foundations import (
     FunctionOfMotion,
     Number,
     Positive,
     TextInNotebooks,
+    as_floats,
     contract,
-    default_float,
     is_concrete,
     warn,
 )
@@ -47,8 +46,7 @@ class Sampled(TextInNotebooks, eqx.Module):
         delay: bool = False,
     ):
         self.controller = as_controller(controller, "controller")
-        as_array = lambda x: jnp.asarray(x, default_float())
-        self.clock = Clock(period=as_array(period), phase=as_array(phase), delay=delay)
+        self.clock = Clock(period=as_floats(period), phase=as_floats(phase), delay=delay)
         if is_concrete(self.clock, self.controller):
             for doubt in self.controller.check_period(float(self.clock.period)):
                 warn(doubt)

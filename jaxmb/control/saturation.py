@@ -3,17 +3,18 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..foundations import quotient
+
 
 def exceeds_every_input(u: Float[Array, " nu"], limits: Float[Array, " nu"]) -> Bool[Array, ""]:
     """Whether no input within |u_i| ≤ limits_i does what u of least W^(−1/2)-norm does: ‖W^(−1/2) u‖ > √n, n limits not zero.
 
     Where it is false there may be one or not.
     """
-    used = limits > 0
-    relative = jnp.where(used, u / jnp.where(used, limits, 1), 0)
+    relative = quotient(u, limits)
     # Within a cube of half side 1 no point is farther from the origin than √n, and u is the nearest of all that do
     # the same.
-    return jnp.sum(relative**2) > jnp.sum(used)
+    return jnp.sum(relative**2) > jnp.sum(limits > 0)
 
 
 def clipped(u: Float[Array, " nu"], limits: Float[Array, " nu"]) -> Float[Array, " nu"]:

@@ -17,9 +17,9 @@ from ..foundations import (
     NoNaN,
     NonNegative,
     Vector,
+    as_floats,
     as_function,
     contract,
-    default_float,
     function_of,
     program,
 )
@@ -98,10 +98,8 @@ class Track(AbstractController):
         dropped: Mapping[str, Sequence[int]] | None = None,
     ):
         self.target = as_output(output)
-        self.reference = (
-            as_function(reference, "reference") if callable(reference) else jnp.asarray(reference, default_float())
-        )
-        self.stiffness, self.damping = (jnp.asarray(gain, default_float()) for gain in (stiffness, damping))
+        self.reference = as_function(reference, "reference") if callable(reference) else as_floats(reference)
+        self.stiffness, self.damping = map(as_floats, (stiffness, damping))
         self.integral = optional_array(integral)
         self.joints = joint_names(joints)
         self.limits, self.preferred, self.regularisation = map(optional_array, (limits, preferred, regularisation))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation
-from ..foundations import AllNonNegative, Positive, Vector, as_function, contract, default_float, function_of
+from ..foundations import AllNonNegative, Positive, Vector, as_floats, as_function, contract, function_of
 from ..system import State, System
 from .controller import AbstractController, optional_array
 from .force_report import analyse_forces
@@ -65,10 +65,8 @@ class TrackForce(AbstractController):
         filter: Positive | None = None,
     ):
         self.motion, self.forces = motion, forces
-        self.reference = (
-            as_function(reference, "reference") if callable(reference) else jnp.asarray(reference, default_float())
-        )
-        self.gain, self.integral = jnp.asarray(gain, default_float()), jnp.asarray(integral, default_float())
+        self.reference = as_function(reference, "reference") if callable(reference) else as_floats(reference)
+        self.gain, self.integral = as_floats(gain), as_floats(integral)
         self.filter = optional_array(filter)
 
     @property

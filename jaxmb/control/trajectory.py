@@ -17,9 +17,10 @@ from ..foundations import (
     Positive,
     TextInNotebooks,
     Whole,
+    as_floats,
     as_function,
     contract,
-    default_float,
+    expect_shape,
     function_of,
     is_concrete,
     shape_of,
@@ -154,7 +155,7 @@ def trajectory(
     if final is not None:
         shape_of("final", final, (start,), ())
     problem = Horizon(step=step, cost=cost, final=final, start=start, low=low, high=high)
-    search = solved(problem, begin, jnp.asarray(rtol, default_float()), jnp.asarray(max_iterations, int))
+    search = solved(problem, begin, as_floats(rtol), jnp.asarray(max_iterations, int))
     path, nq = search.path, step.system.nq
     states = jax.tree.map(lambda x: jnp.broadcast_to(x, (path.t.shape[0], *x.shape)), start)
     return Trajectory(
@@ -177,11 +178,8 @@ def _guess(guess: Finite | Guess | None, start: State, steps: int, nu: int) -> G
     )
     if guess is None:
         return zero
-    u = guess.u if isinstance(guess, Guess) else jnp.asarray(guess, default_float())
-    if u.shape != (steps, nu):
-        raise ValueError(
-            f"Argument `guess` must have shape ({steps}, {nu}), the inputs of each step, but has shape {u.shape}."
-        )
+    u = guess.u if isinstance(guess, Guess) else as_floats(guess)
+    expect_shape("`guess`, the inputs of each step,", u, (steps, nu))
     if isinstance(guess, Guess) and guess.gain.shape != zero.gain.shape:
         raise ValueError(
             f"Argument `guess` must have gains of shape {zero.gain.shape}, but has {guess.gain.shape}: is it of another system?"
@@ -191,13 +189,10 @@ def _guess(guess: Finite | Guess | None, start: State, steps: int, nu: int) -> G
 
 def _limits(upper: NoNaN | None, lower: NoNaN | None, nu: int) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
     """Lower and upper limits of each input."""
-    high = jnp.asarray(jnp.inf if upper is None else upper, default_float())
-    low = -high if lower is None else jnp.asarray(lower, default_float())
+    high = as_floats(jnp.inf if upper is None else upper)
+    low = -high if lower is None else as_floats(lower)
     for name, x in (("upper", high), ("lower", low)):
-        if x.shape not in ((), (nu,)):
-            raise ValueError(
-                f"Argument `{name}` must be a number or have shape ({nu},), one limit for each input, but has shape {x.shape}."
-            )
+        expect_shape(f"`{name}`", x, (), (nu,))
     if is_concrete(low, high) and not bool(jnp.all(low <= high)):
         raise ValueError(f"Argument `upper` must not be below `lower`, but is {high} with `lower` {low}.")
     return jnp.broadcast_to(low, (nu,)), jnp.broadcast_to(high, (nu,))

@@ -14,8 +14,9 @@ from ..foundations import (
     FunctionOfMotion,
     Key,
     NoNaN,
+    as_floats,
     contract,
-    default_float,
+    expect_shape,
     is_concrete,
 )
 from ..system import State, System
@@ -25,19 +26,6 @@ from .instant import Instant
 from .plant import Plant, Response
 
 Scalar = Float[Array, ""]
-
-
-def expect_shapes(kind: str, count: int, **values: Array) -> None:
-    """Refuses arguments of a wrapper, by their names, that are no numbers and have not one for each of `count`.
-
-    Raises:
-        ValueError: for another shape.
-    """
-    for name, x in values.items():
-        if x.shape not in ((), (count,)):
-            raise ValueError(
-                f"Argument `{name}` of {kind} must be a number or have shape ({count},), but has shape {x.shape}."
-            )
 
 
 class AbstractWrapper(AbstractController):
@@ -118,8 +106,8 @@ class Saturated(AbstractWrapper):
     @contract
     def __init__(self, controller: AbstractController | FunctionOfMotion, upper: NoNaN, lower: NoNaN | None = None):
         self.controller = as_controller(controller, "controller")
-        self.upper = jnp.asarray(upper, default_float())
-        self.lower = -self.upper if lower is None else jnp.asarray(lower, default_float())
+        self.upper = as_floats(upper)
+        self.lower = -self.upper if lower is None else as_floats(lower)
         if is_concrete(self.upper, self.lower) and not bool(jnp.all(self.lower <= self.upper)):
             raise ValueError(
                 f"Argument `upper` must not be below `lower`, but is {self.upper} with `lower` {self.lower}."
@@ -131,7 +119,8 @@ class Saturated(AbstractWrapper):
         Raises:
             ValueError: for limits of another shape.
         """
-        expect_shapes("Saturated", system.nu, upper=self.upper, lower=self.lower)
+        expect_shape("`upper` of Saturated", self.upper, (), (system.nu,))
+        expect_shape("`lower` of Saturated", self.lower, (), (system.nu,))
         return self.controller.init(system)
 
     def output(
@@ -199,7 +188,7 @@ class RateLimited(AbstractWrapper):
     @contract
     def __init__(self, controller: AbstractController | FunctionOfMotion, limit: AllPositive):
         self.controller = as_controller(controller, "controller")
-        self.limit = jnp.asarray(limit, default_float())
+        self.limit = as_floats(limit)
 
     @property
     def only_sampled(self) -> bool:
@@ -212,7 +201,7 @@ class RateLimited(AbstractWrapper):
         Raises:
             ValueError: for a limit of another shape.
         """
-        expect_shapes("RateLimited", system.nu, limit=self.limit)
+        expect_shape("`limit` of RateLimited", self.limit, (), (system.nu,))
         return self.controller.init(system), jnp.zeros(system.nu)
 
     def sizes(self, z: PyTree) -> PyTree:
@@ -270,7 +259,7 @@ class Noisy(AbstractWrapper):
         self.controller = as_controller(controller, "controller")
         # As plain numbers: a typed key is no leaf that `ravel_pytree` or a file of checkpoints takes.
         self.key = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
-        self.q, self.v = (jnp.asarray(x, default_float()) for x in (q, v))
+        self.q, self.v = map(as_floats, (q, v))
 
     @property
     def only_sampled(self) -> bool:
@@ -283,8 +272,8 @@ class Noisy(AbstractWrapper):
         Raises:
             ValueError: for deviations of another shape.
         """
-        expect_shapes("Noisy", system.nq, q=self.q)
-        expect_shapes("Noisy", system.nv, v=self.v)
+        expect_shape("`q` of Noisy", self.q, (), (system.nq,))
+        expect_shape("`v` of Noisy", self.v, (), (system.nv,))
         return self.controller.init(system), jnp.zeros(())
 
     def sizes(self, z: PyTree) -> PyTree:

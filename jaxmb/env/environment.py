@@ -11,17 +11,19 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..foundations import (
     RESULTS,
+    SUCCESS,
     AllNonNegative,
     Count,
     Key,
     NoNaN,
     Numbers,
     TextInNotebooks,
+    as_floats,
     as_function,
     calling,
     contract,
     counted,
-    default_float,
+    expect_shape,
     function_of,
     is_concrete,
     listing,
@@ -130,7 +132,7 @@ class Environment(TextInNotebooks, eqx.Module):
         self._sees_inputs = not OfState.value(observe)
         self.upper, self.lower = _limits(stepper, upper, lower)
         start_spread(stepper.system, spread)
-        self.spread = jax.tree.map(lambda x: jnp.asarray(x, default_float()), spread, is_leaf=lambda x: x is not spread)
+        self.spread = jax.tree.map(as_floats, spread, is_leaf=lambda x: x is not spread)
         self.episode_length = None if episode_length is None else int(episode_length)
         _check(self)
 
@@ -178,10 +180,10 @@ class Environment(TextInNotebooks, eqx.Module):
         system = self.stepper.system
         if self.randomise is not None:
             system = info["system"] = _checked_draw(self.randomise(of_system, system), system)
-        data = _with_system(self.stepper, system).reset(of_start, self.spread)
+        data = dataclasses.replace(self.stepper, system=system).reset(of_start, self.spread)
         success = jnp.all(jnp.isfinite(data.q)) & jnp.all(jnp.isfinite(data.v))
         usable = _either(success, data, _reference(self.stepper))
-        info["result"] = RESULTS.where(success, RESULTS.successful, RESULTS.no_assembly)  # pyright: ignore[reportArgumentType]
+        info["result"] = RESULTS.where(success, SUCCESS, RESULTS.no_assembly)
         if self.episode_length is not None:
             info |= {"steps": jnp.zeros((), jnp.int32), "truncation": _number(False)}
         _, metrics = jax.tree.map(jnp.zeros_like, self._rewarded(system, usable, jnp.zeros(self.action_size)))
@@ -204,14 +206,11 @@ class Environment(TextInNotebooks, eqx.Module):
         Raises:
             ValueError: for an action of another shape, and a state of another environment.
         """
-        action = jnp.asarray(action, default_float())
-        if action.shape != (self.action_size,):
-            raise ValueError(
-                f"Argument `action` must have shape ({self.action_size},), one number for each input, but has shape {action.shape}."
-            )
+        action = as_floats(action)
+        expect_shape("`action`, one number for each input,", action, (self.action_size,))
         action = jnp.clip(action, -1, 1)
         expected = [
-            name for name, drawn in (("system", self.randomise), ("steps", self.episode_length)) if drawn is not None
+            name for name, draw in (("system", self.randomise), ("steps", self.episode_length)) if draw is not None
         ]
         absent = [name for name in expected if name not in state.info]
         if absent:
@@ -220,7 +219,7 @@ class Environment(TextInNotebooks, eqx.Module):
             )
         system = state.info.get("system", self.stepper.system)
         u = self.lower + (self.upper - self.lower) * (action + 1) / 2
-        data, result = _with_system(self.stepper, system).with_result(state.data, u)
+        data, result = dataclasses.replace(self.stepper, system=system).with_result(state.data, u)
         success = jnp.asarray(result == RESULTS.successful)
         # Functions of the user see numbers only: a derivative by NaN is NaN, though nobody uses its value, and spoils the gradient of a batch.
         usable, action = _either(success, data, _reference(self.stepper)), jnp.where(success, action, 0)
@@ -243,30 +242,25 @@ class Environment(TextInNotebooks, eqx.Module):
 
     def _observed(self, system: System, data: MechanismState, u: Float[Array, " nu"]) -> Array:
         more = (u,) if self._sees_inputs else ()
-        return jnp.asarray(self.observe(system, data, *more), default_float())
+        return as_floats(self.observe(system, data, *more))
 
     def _rewarded(self, system: System, data: MechanismState, action: Array) -> tuple[Array, dict[str, Array]]:
         """The reward and its terms by name."""
         reward = self.reward(system, data, action)
         terms = dict(reward) if isinstance(reward, Mapping) else {}
-        numbers = [jnp.asarray(x, default_float()) for x in (terms.values() if terms else [reward])]
+        numbers = [*map(as_floats, terms.values() if terms else [reward])]
         return sum(numbers, _number(False)), dict(zip(terms, numbers, strict=bool(terms)))
 
 
 def _number(flag: Bool[Array, ""] | bool) -> Float[Array, ""]:
     """1 or 0, as Brax and MuJoCo Playground have flags."""
-    return jnp.asarray(flag, default_float())
+    return as_floats(flag)
 
 
 def _reference(stepper: Stepper) -> MechanismState:
     """The state that a stepper was made with."""
     assert stepper.state is not None
     return stepper.state
-
-
-def _with_system(stepper: Stepper, system: System) -> Stepper:
-    """The stepper of another system of the same structure."""
-    return eqx.tree_at(lambda s: s.system, stepper, system)
 
 
 def _either(condition: Bool[Array, ""], one: MechanismState, other: MechanismState) -> MechanismState:
@@ -280,11 +274,10 @@ def _either(condition: Bool[Array, ""], one: MechanismState, other: MechanismSta
 def _limits(stepper: Stepper, upper: NoNaN, lower: NoNaN | None) -> tuple[Array, Array]:
     """Both limits (nu,)."""
     nu = stepper.system.nu
-    values = {"upper": jnp.asarray(upper, default_float())}
-    values["lower"] = -values["upper"] if lower is None else jnp.asarray(lower, default_float())
+    values = {"upper": as_floats(upper)}
+    values["lower"] = -values["upper"] if lower is None else as_floats(lower)
     for name, x in values.items():
-        if x.shape not in ((), (nu,)):
-            raise ValueError(f"Argument `{name}` must be a number or have shape ({nu},), but has shape {x.shape}.")
+        expect_shape(f"`{name}`", x, (), (nu,))
         if is_concrete(x) and not bool(jnp.all(jnp.isfinite(x))):
             raise ValueError(f"Argument `{name}` must be finite, since actions are parts of it, but is {x}.")
     if is_concrete(*values.values()) and not bool(jnp.all(values["lower"] < values["upper"])):

@@ -8,7 +8,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Array, PyTree
 
-from ..foundations import codes, default_float
+from ..foundations import as_floats, codes, default_float
 from .environment import Environment, State
 
 Options = dict[str, PyTree] | None
@@ -67,7 +67,7 @@ class GymnasiumEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         """One step; `reset` comes first."""
         if self.state is None:
             raise gymnasium.error.ResetNeeded("Call `reset` before `step`.")
-        self.state = self._step(self.state, jnp.asarray(action, default_float()))
+        self.state = self._step(self.state, as_floats(action))
         terminated, truncated = _ends(self.state)
         return np.array(self.state.obs), float(self.state.reward), bool(terminated), bool(truncated), _info(self.state)
 
@@ -97,7 +97,7 @@ class GymnasiumVectorEnv(VectorEnv):
         if self.state is None:
             raise gymnasium.error.ResetNeeded("Call `reset` before `step`.")
         over = self.state.done > 0
-        self.state = self._step(self.state, jnp.asarray(actions, default_float()))
+        self.state = self._step(self.state, as_floats(actions))
         if over.any():
             self.state = _where(over, self._starts(), self.state)
         terminated, truncated = _ends(self.state)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..foundations import Positive, Whole, contract
+from ..foundations import Positive, Whole, contract, expect_available
 from ..linalg import RANK_TOL, ConstrainedFactor, independent_rows
 from ..system import System, Terms
 from .base import AbstractFormulation
@@ -49,11 +49,8 @@ class Elimination(AbstractFormulation):
             ValueError: for a name or number that the system does not have.
         """
         chosen: list[int] = []
+        expect_available("Argument `rows` must name constraints", rows, system.rows)
         for name in rows:
-            if name not in system.rows:
-                raise ValueError(
-                    f"Argument `rows` must name constraints out of {list(system.rows)}, but names {name!r}."
-                )
             part = range(system.m)[system.rows[name]]
             numbers = rows[name] if isinstance(rows, Mapping) else range(len(part))
             for number in numbers:

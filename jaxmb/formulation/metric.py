@@ -7,7 +7,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import Positive, contract
+from ..foundations import Positive, contract, expect_available, expect_shape
 from ..linalg import ConstrainedFactor, row_norms
 from ..system import System, Terms
 
@@ -18,8 +18,7 @@ def metric_factor(
     """The independent rows, orthonormal in the metric W; the identity if None."""
     if weight is None:
         weight = jnp.eye(terms.force.shape[0], dtype=terms.force.dtype)
-    if weight.shape != terms.mass.shape:
-        raise ValueError(f"Argument `weight` must have shape {terms.mass.shape}, but has shape {weight.shape}.")
+    expect_shape("`weight`", weight, terms.mass.shape)
     # σ belongs to the metric of M. Rows are in use or not already, so that sizes only scale here and need no derivative, which at a zero
     # row would be NaN.
     sizes = lax.stop_gradient(row_norms(weight, terms.jacobian))
@@ -44,9 +43,5 @@ def length_metric(system: System, rotations: Sequence[str], length: Positive) ->
     Raises:
         ValueError: for a name that the system does not have.
     """
-    for name in rotations:
-        if name not in system.velocities:
-            raise ValueError(
-                f"Argument `rotations` must name velocities out of {', '.join(system.velocities)}, but names {name!r}."
-            )
+    expect_available("Argument `rotations` must name velocities", rotations, system.velocities)
     return jnp.diag(jnp.where(np.isin(system.velocities, list(rotations)), jnp.asarray(length) ** 2, 1.0))

@@ -66,12 +66,12 @@ class RestoredRows(eqx.Module):
     ) -> Terms:
         """The terms for a force and values of the rows, those of the degenerate rows such that ZᵀK v̇ is `drift` there."""
         if self.condition is None:
-            return eqx.tree_at(lambda t: (t.force, t.gamma), self.terms, (force, gamma))
+            return dataclasses.replace(self.terms, force=force, gamma=gamma)
         replaced = self.condition.mask
-        start = eqx.tree_at(lambda t: (t.force, t.gamma), self.terms, (force, jnp.where(replaced, 0, gamma)))
+        start = dataclasses.replace(self.terms, force=force, gamma=jnp.where(replaced, 0, gamma))
         free = formulation.motion(start, factor)[0]
         values = solve_square(self.condition.square, jnp.where(replaced, drift - self.condition.matrix @ free, 0))
-        return eqx.tree_at(lambda t: t.gamma, start, jnp.where(replaced, values * self.terms.scale, gamma))
+        return dataclasses.replace(start, gamma=jnp.where(replaced, values * self.terms.scale, gamma))
 
 
 def restore(formulation: "AbstractFormulation", terms: Terms, decision: Decision, nearby: Nearby) -> RestoredRows:
@@ -93,7 +93,7 @@ def restore(formulation: "AbstractFormulation", terms: Terms, decision: Decision
     # The original terms in all other rows, so that their derivatives are exact.
     rows = jnp.where(replaced[:, None], rows, original.jacobian)
     gamma = jnp.where(replaced, gamma, original.gamma)
-    restored = eqx.tree_at(fields, original, (rows, length, gamma))
+    restored = dataclasses.replace(original, jacobian=rows, scale=length, gamma=gamma)
     return RestoredRows(restored, decision.in_use | replaced, undefined, jnp.any(decision.indeterminate), condition)
 
 
@@ -110,7 +110,7 @@ def _by_derivatives(
     factor = formulation.factorise(restored, in_use, 0.0)
 
     def vdot(gamma: Array) -> Array:
-        return formulation.motion(eqx.tree_at(lambda t: t.gamma, restored, gamma), factor)[0]
+        return formulation.motion(dataclasses.replace(restored, gamma=gamma), factor)[0]
 
     # v̇ is affine in the values of the rows: one response for each.
     free = vdot(jnp.zeros_like(terms.gamma))

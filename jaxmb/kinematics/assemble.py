@@ -19,10 +19,10 @@ from ..foundations import (
     arrays_of,
     as_floats,
     as_jax,
-    as_parameters,
     contract,
     default_float,
     enforce,
+    expect_shape,
     is_concrete,
     is_outermost,
     listing,
@@ -130,15 +130,15 @@ def as_guess(
     q = _full_vector(q, system.guess, system.coordinates, "q", system.joints)
     v = _full_vector(v, as_floats(np.zeros(system.nv)), system.velocities, "v", system.joints)
     t = as_floats(t)
-    _expect_shape("q", q.shape, (system.nq,))
-    _expect_shape("v", v.shape, (system.nv,))
-    _expect_shape("t", t.shape, ())
+    expect_shape("`q`", q, (system.nq,))
+    expect_shape("`v`", v, (system.nv,))
+    expect_shape("`t`", t, ())
     if throw:
         _expect_finite("q", q, system.coordinates)
         _expect_finite("v", v, system.velocities)
     fixed = _indices(hold, system.coordinates, "hold", system.joints)
     fixed_velocities = _indices(hold_velocity, system.velocities, "hold_velocity", system.joints)
-    size = None if length is None else jnp.asarray(length, default_float())
+    size = None if length is None else as_floats(length)
     mode = _mode(system, inactive)
     system, concrete = with_layout(strong(system)), is_outermost(system, t, q, v, size)
     return system, Guess(
@@ -152,7 +152,7 @@ def as_guess(
         rank_tol=rank_tol,
         concrete=concrete,
         aims=tuple(aims),
-        targets=jnp.asarray(as_parameters(list(aims.values())), default_float()) if aims else None,
+        targets=as_floats(list(aims.values())) if aims else None,
     )
 
 
@@ -248,7 +248,7 @@ def _split(system: System, q: object) -> tuple[Any, dict[str, Number]]:
     aims = {name: q[name] for name in others if name.partition(".")[0] in system.joints.names}
     for name, value in aims.items():
         system.joints.coordinate(name)  # refuses what is no coordinate of the joint
-        _expect_shape(f"q['{name}']", np.shape(value), ())
+        expect_shape(f"`q['{name}']`", value, ())
     return {name: value for name, value in q.items() if name not in aims}, aims
 
 
@@ -264,22 +264,17 @@ def _full_vector(
         )
         if is_concrete(overrides):
             overrides = np.asarray(overrides, default_float())
-        return jnp.asarray(as_parameters(overrides), default_float())
+        return as_floats(overrides)
     index = [*_indices(tuple(overrides), names, argument, joints)]
     # NumPy where all numbers are concrete: an indexed update in JAX is a program to compile for each entry.
     numbers = arrays_of(default, overrides)
     values = [numbers.asarray(x, default_float()) for x in overrides.values()]
     for name, value in zip(overrides, values, strict=True):
-        _expect_shape(f"{argument}['{name}']", value.shape, ())
+        expect_shape(f"`{argument}['{name}']`", value, ())
     entries = [*numbers.asarray(default)]
     for i, value in zip(index, values, strict=True):
         entries[i] = value
     return as_jax(numbers.stack(entries))
-
-
-def _expect_shape(argument: str, actual: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    if actual != shape:
-        raise ValueError(f"Argument `{argument}` must have shape {shape}, but has shape {actual}.")
 
 
 def _expect_finite(argument: str, value: Array, names: tuple[str, ...]) -> None:

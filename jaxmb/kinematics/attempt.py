@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..foundations import RESULTS, Number, Numbers, Positive, TextInNotebooks, all_hold, contract, program
+from ..foundations import RESULTS, SUCCESS, Number, Numbers, Positive, TextInNotebooks, all_hold, contract, program
 from ..linalg import RANK_TOL
 from ..system import State, System, scaled_residuals
 from .assemble import as_guess, nearest
@@ -70,12 +70,10 @@ def try_assemble(
     system, guess = as_guess(system, q, v, t, hold, hold_velocity, inactive, length, rank_tol, False)
     assembly = nearest(system, guess)
     # No `enforce`: it would call the host from within a batch, and raise for all rows where one has no state.
-    successful: Any = RESULTS.successful
-    failed: Any = RESULTS.no_assembly
     position, velocity = _relative_residuals(system.in_mode(guess.mode), assembly.state)
     return Attempt(
         state=assembly.state,
-        result=RESULTS.where(all_hold(assembly.checks), successful, failed),
+        result=RESULTS.where(all_hold(assembly.checks), SUCCESS, RESULTS.no_assembly),
         position=position,
         velocity=velocity,
     )

@@ -9,7 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import Check, as_function, contract, default_float, enforce, function_of, over_leading_axes, shape_of
+from ..foundations import (
+    Check,
+    as_function,
+    contract,
+    default_float,
+    enforce,
+    expect_available,
+    function_of,
+    over_leading_axes,
+    shape_of,
+)
 from ..system import (
     AbstractInertia,
     Pfaffian,
@@ -254,12 +264,9 @@ def closure_kinematics(system: System, closure: Closure, state: State) -> Kinema
 
 
 def _embedding_of(system: System, closure: Closure) -> _Embedding:
-    unknown = [name for name in closure.independent if name not in system.coordinates]
-    if unknown:
-        raise ValueError(
-            f"Closure '{closure.name}' must name independent coordinates out of {', '.join(system.coordinates)}, but names "
-            f"{', '.join(unknown)}."
-        )
+    expect_available(
+        f"Closure '{closure.name}' must name independent coordinates", closure.independent, system.coordinates
+    )
     independent = tuple(system.coordinates.index(name) for name in closure.independent)
     dependent = tuple(i for i in range(system.nq) if i not in independent)
     t, q = (jax.ShapeDtypeStruct(shape, default_float()) for shape in ((), (len(independent),)))

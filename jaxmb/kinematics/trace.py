@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..formulation import AbstractFormulation, formulation_at
-from ..foundations import Count, Number, Positive, contract, default_float, expect_concrete, program, strong
+from ..foundations import Count, Number, Positive, as_floats, contract, expect_concrete, program, strong
 from ..linalg import null_space
 from ..system import State, System, apply_mode, rows_at
 from .branches import VANISHING, branches
@@ -204,12 +204,12 @@ def trace_motion(
         scale=pose.scale,
         watched=tuple(fn for fn, _ in fns),
         wraps=tuple(wraps for _, wraps in fns),
-        limits=jnp.asarray((-np.inf, np.inf) if between is None else between, default_float()),
-        step=jnp.asarray(step, default_float()),
+        limits=as_floats((-np.inf, np.inf) if between is None else between),
+        step=as_floats(step),
     )
     path = dataclasses.replace(path, limits=_limits(path, pose))
     path, pose = strong(path), strong(pose)
-    follow = lambda way: _trace(path, pose, jnp.asarray(way, default_float()), max_points)
+    follow = lambda way: _trace(path, pose, as_floats(way), max_points)
     # A curve that returns to its start has been followed as a whole; an open one is followed the other way, too.
     ahead, freedom, fits = follow(1.0)
     _check_start(freedom, bool(fits), bool(np.any(np.asarray(pose.v))), input)
@@ -278,7 +278,7 @@ def _limits(path: TracedMechanism, state: State) -> Float[Array, "2"]:
             f"Argument `between` must hold the least and the largest value of the input, with that of the start, {value:.6g}, between "
             f"them, but is {low:.6g} and {high:.6g}."
         )
-    return jnp.asarray([min(low, value), max(high, value)], default_float())
+    return as_floats([min(low, value), max(high, value)])
 
 
 def _check_start(freedom: Array, fits: bool, moving: bool, input: str) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -16,9 +15,9 @@ from ..foundations import (
     Text,
     TextInNotebooks,
     arrays_of,
+    as_floats,
     contract,
     counted,
-    default_float,
     is_concrete,
     listing,
     table,
@@ -60,7 +59,6 @@ class Record(TextInNotebooks, eqx.Module):
     def __init__(
         self, t: Numbers, columns: Mapping[str, Numbers], units: Mapping[str, str] | None = None, source: Text = ""
     ):
-        as_floats = lambda x: jnp.asarray(x, default_float())
         self.t = as_floats(t)
         self.columns = {name: as_floats(column) for name, column in columns.items()}
         self.units = tuple(sorted((units or {}).items()))

@@ -112,7 +112,7 @@ def described(path: str | os.PathLike[str]) -> Description:
         friction = {uniform = [0.0, 0.1]}
 
     Instead of a table `table = "rows.csv"` names a file of columns, or one of `.npz`. Columns: see
-    `combined` in `jaxmb/sweep/columns.py`; `rows` is their length where all are random.
+    `combine_columns` in `jaxmb/sweep/columns.py`; `rows` is their length where all are random.
 
     Raises:
         FileNotFoundError: if there is no such file.

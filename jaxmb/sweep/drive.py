@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from ..batch import batched
 from ..foundations import (
-    RESULTS,
+    SUCCESS,
     Count,
     Positive,
     TextInNotebooks,
@@ -24,7 +24,6 @@ from ..foundations import (
     contract,
     counted,
     function_of,
-    listing,
     optional,
     working,
 )
@@ -35,7 +34,7 @@ from ..verification import check as run_check
 from .manifest import claim, manifest
 from .meter import Meter, on_a_line
 from .results import check_function, dataset_of, verdict_counts
-from .shards import KINDS, Shards, reading
+from .shards import Kind, Shards, reading
 from .table import Table, as_table, part
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def run(
     check: Annotated[Any, function_of("row")] | None = None,
     task: Whole = 0,
     tasks: Count = 1,
-    kind: str = "nc",
+    kind: Kind = "nc",
     progress: bool = False,
     throw: bool = True,
 ) -> Report:
@@ -131,8 +130,6 @@ def run(
     table = as_table(table)
     if task >= tasks:
         raise ValueError(f"Argument `task` must be below `tasks`, {tasks}, but is {task}.")
-    if kind not in KINDS:
-        raise ValueError(f"Argument `kind` must be one of {listing(KINDS)}, but is {kind!r}.")
     optional("netCDF4" if kind == "nc" else "zarr", "data")
     rows = len(next(iter(table.values())))
     shards = Shards(pathlib.Path(folder), rows, min(rows_per_shard, rows), kind)
@@ -210,7 +207,7 @@ def _checked(
     system_of: Callable[[Any], System], solutions: Solution, table: Table, numbers: np.ndarray
 ) -> dict[int, RunCheck]:
     """The evidence for the successful row of the most steps, by its number; nothing where all have failed."""
-    succeeded = codes(solutions.result) == int(codes(RESULTS.successful))  # pyright: ignore[reportArgumentType]
+    succeeded = codes(solutions.result) == int(codes(SUCCESS))
     steps = np.where(succeeded, np.asarray(solutions.stats["num_steps"]), -1)[: len(numbers)]
     worst = int(np.argmax(steps))
     if steps[worst] < 0:

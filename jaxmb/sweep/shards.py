@@ -7,7 +7,7 @@ import pathlib
 import shutil
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from .table import NUMBER
 if TYPE_CHECKING:
     import xarray
 
-KINDS = ("nc", "zarr")
+Kind = Literal["nc", "zarr"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclasses.dataclass(frozen=True)

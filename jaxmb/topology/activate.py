@@ -12,8 +12,8 @@ from ..foundations import (
     Fraction,
     Guard,
     Number,
+    as_floats,
     contract,
-    default_float,
 )
 from .change import Change
 from .context import EventContext, fitting
@@ -58,7 +58,7 @@ class Activate(AbstractEvent):
         name: str | None = None,
     ):
         self.names = (names,) if isinstance(names, str) else tuple(names)
-        self.restitution = None if restitution is None else jnp.asarray(restitution, default_float())
+        self.restitution = None if restitution is None else as_floats(restitution)
         self.assemble = assemble
         name = name or f"activate {', '.join(self.names)}"
         super().__init__(name, at=at, when=when, direction=direction, repeat=repeat, consistent=consistent)

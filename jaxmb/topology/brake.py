@@ -12,8 +12,8 @@ from ..foundations import (
     Positive,
     PositiveOrInfinite,
     Whole,
+    as_floats,
     contract,
-    default_float,
     is_concrete,
 )
 from ..system import LockRow, System
@@ -60,8 +60,8 @@ class Brake(AbstractEvent):
         name: str | None = None,
     ):
         name, self.what = lock_target(what, name, "Brake")
-        self.sliding = jnp.asarray(sliding, default_float())
-        self.holding = None if holding is None else jnp.asarray(holding, default_float())
+        self.sliding = as_floats(sliding)
+        self.holding = None if holding is None else as_floats(holding)
         super().__init__(name, at=at, when=when, direction=direction)
         if is_concrete(self.sliding, self.limit) and self.limit < self.sliding:
             raise ValueError(

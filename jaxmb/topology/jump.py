@@ -15,8 +15,6 @@ from ..system import Mode, State, System, Terms, rows_at, velocity_residual
 
 Scalar = Float[Array, ""]
 
-METHODS = ("full", "projected", "minimal")
-
 
 class Jump(eqx.Module):
     """The mode and the state after one instant, with impulses and verdicts.

@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation
-from ..foundations import Check, in_numpy, listing, program
+from ..foundations import Check, expect_available, in_numpy, listing, program
 from ..system import LockRow, Mode, State, System, measure
 from .event import AbstractEvent
 from .lock import Lock
@@ -113,11 +113,7 @@ def _check_row(
 
 def _check_names(events: Sequence[AbstractEvent], available: Sequence[str]) -> None:
     for event in events:
-        for name in event.acts_on:
-            if name not in available:
-                raise ValueError(
-                    f"Event '{event.name}' must name constraints or locks out of {listing(available)}, but names '{name}'."
-                )
+        expect_available(f"Event '{event.name}' must name constraints or locks", event.acts_on, available)
     persistent = [event for event in events if event.secondary]
     names = [event.name for event in persistent]
     if len(set(names)) < len(names):

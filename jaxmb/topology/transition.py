@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -20,11 +20,11 @@ from ..foundations import (
     Whole,
     all_hold,
     announce,
+    as_floats,
     contract,
-    default_float,
     enforce,
+    expect_shape,
     is_concrete,
-    listing,
     program,
     strong,
 )
@@ -33,7 +33,7 @@ from ..linalg import null_space
 from ..system import State, System, check_state, rows_at
 from .activate import Activate
 from .event import AbstractEvent
-from .jump import METHODS, impulse_terms, jump_result, minimal, projected
+from .jump import impulse_terms, jump_result, minimal, projected
 from .lock import Lock
 from .plan import Plan
 from .planning import plan_events
@@ -88,7 +88,7 @@ def transition(
     release: Sequence[str] = (),
     impulse: Vector | None = None,
     restitution: Fraction | None = None,
-    method: str = "full",
+    method: Literal["full", "projected", "minimal"] = "full",
     formulation: AbstractFormulation | None = None,
     consistent: bool = True,
     assemble: bool = False,
@@ -129,8 +129,6 @@ def transition(
         ([1.5, 0.0], 0.25)
     """
     _check_purpose((lock, activate, release), impulse, restitution, assemble)
-    if method not in METHODS:
-        raise ValueError(f"Argument `method` must be one of {listing(METHODS)}, but is {method!r}.")
     check_state(system, state)
     system, state = strong(system), strong(state)
     events: list[Any] = [
@@ -148,9 +146,8 @@ def transition(
     before = state
     formulation = formulation_at(formulation, system, state)
     plan, state, _, _ = plan_events(system, formulation, events, state, state.t)
-    impulse = jnp.zeros(system.nv) if impulse is None else jnp.asarray(impulse, default_float())
-    if impulse.shape != (system.nv,):
-        raise ValueError(f"Argument `impulse` must have shape ({system.nv},), but has shape {impulse.shape}.")
+    impulse = jnp.zeros(system.nv) if impulse is None else as_floats(impulse)
+    expect_shape("`impulse`", impulse, (system.nv,))
     change, check = _transition(plan, state, impulse, method)
     if throw:
         change = enforce(change, (check,))

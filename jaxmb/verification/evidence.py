@@ -5,7 +5,7 @@ import json
 import math
 from typing import Literal
 
-from ..foundations import TextInNotebooks, counted, listing
+from ..foundations import TextInNotebooks, aligned, counted, listing
 
 Verdict = Literal["ok", "attention", "failed", "not asked"]
 # From the best to the worst; what was not asked says nothing.
@@ -99,10 +99,7 @@ class RunCheck(TextInNotebooks):
         return [x.name for x in self.evidence if x.verdict == self.verdict]
 
     def __str__(self) -> str:
-        rows = [HEADINGS, *(x.cells for x in self.evidence)]
-        widths = [max(len(row[i]) for row in rows) for i in range(4)]
-        pad = lambda row: "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False))
-        return "\n".join([self.title, *(f"  {pad(row)}  {row[4]}".rstrip() for row in rows)])
+        return "\n".join([self.title, *aligned([HEADINGS, *(x.cells for x in self.evidence)], "  ")])
 
     def to_json(self) -> str:
         """The same as JSON, with null for what is not finite."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..formulation import contradiction_tol
 from ..foundations import (
-    RESULTS,
+    SUCCESS,
     as_jax,
     codes,
     contract,
@@ -119,7 +119,7 @@ def _evidence(name: str, peak: Peak, limits: tuple[float, float], words: str) ->
 def _result(solution: Solution, saved: SavedStates) -> Evidence:
     """How the runs ended, in words."""
     results = codes(solution.result).ravel()
-    failed = np.flatnonzero(results != int(codes(RESULTS.successful)))  # pyright: ignore[reportArgumentType]
+    failed = np.flatnonzero(results != int(codes(SUCCESS)))
     count, threshold = float(len(failed)), 0.0
     if not len(failed):
         return Evidence("result", count, threshold, "ok", "successful")

@@ -13,10 +13,10 @@ def between(rng: Key, low: float, high: float, shape: tuple[int, ...] = ()) -> A
     return jax.random.uniform(rng, shape, minval=low, maxval=high)
 
 
-def with_heavier_bodies(rng: Key, system: System, part: float = 0.2) -> System:
-    """Each body of a mechanism heavier or lighter by up to that part, inertia included."""
+def with_heavier_bodies(rng: Key, system: System) -> System:
+    """Each body of a mechanism heavier or lighter by up to a fifth, inertia included."""
     inertia = system.params.inertia
-    factors = between(rng, 1 - part, 1 + part, (len(inertia), 1, 1))
+    factors = between(rng, 0.8, 1.2, (len(inertia), 1, 1))
     return eqx.tree_at(lambda s: s.params.inertia, system, inertia * factors)
 
 
