@@ -35,17 +35,11 @@ VISIBLE = 0.05
 # Reactions are analysed at no more poses than that: one of each kind, by the rows that act and those that are redundant.
 MOST_POSES = 8
 NAN = math.nan
-CONSTRAINTS = (
-    "position residual",
-    "velocity residual",
-    "acceleration",
-    "corrections",
-    "redundant rows",
-    "singular poses",
-    "passages",
-    "reactions",
-)
-MOTION = ("energy balance", "continuity")
+# Names of the evidence for constraints and for the motion, in their order.
+POSITION, VELOCITY, ACCELERATION = "position residual", "velocity residual", "acceleration"
+CORRECTIONS, REDUNDANCY, DISTANCE = "corrections", "redundant rows", "singular poses"
+PASSAGES, REACTIONS, ENERGY, CONTINUITY = "passages", "reactions", "energy balance", "continuity"
+OF_ROWS = (POSITION, VELOCITY, ACCELERATION, CORRECTIONS, REDUNDANCY, DISTANCE, PASSAGES)
 
 
 @contract
@@ -84,7 +78,7 @@ def check(system: System, solution: Solution, *, reference: Solution | None = No
         evidence += _of_constraints(system, solution, saved)
         evidence += [_energy(system, solution, saved), _continuity(solution, saved)]
     else:
-        evidence += [_not_asked(name, "no state was reached") for name in (*CONSTRAINTS, *MOTION)]
+        evidence += [_not_asked(name, "no state was reached") for name in (*OF_ROWS, REACTIONS, ENERGY, CONTINUITY)]
     evidence += [_steps(solution, saved), _difference(solution, saved, reference)]
     times = (saved.ts.shape[1], float(saved.ts.min()), float(saved.ts.max()))
     return RunCheck(saved.axes, times, tuple(evidence))
@@ -146,7 +140,7 @@ def _of_constraints(system: System, solution: Solution, saved: SavedStates) -> I
     reports = _reports(system, saved)
     reactions = _reactions(solution, saved, reports)
     if not saved.names:
-        return [*(_not_asked(name, "the system has no constraints") for name in CONSTRAINTS[:-1]), reactions]
+        return [*(_not_asked(name, "the system has no constraints") for name in OF_ROWS), reactions]
     # Accepted after each step, and at the start of a run; the latter is far above rounding and far below any gap of consequence.
     precision = np.finfo(saved.q.dtype)
     limits = Projection().tolerance(precision.dtype), float(precision.eps) ** 0.5
@@ -156,10 +150,10 @@ def _of_constraints(system: System, solution: Solution, saved: SavedStates) -> I
     )
     of = lambda peak: f"'{saved.names[peak.entry]}'"
     return [
-        _evidence(CONSTRAINTS[0], position, limits, f"largest |φ|/Φ, of {of(position)}"),
-        _evidence(CONSTRAINTS[1], velocity, limits, f"largest |C v + b|/(Φ Ω), of {of(velocity)}"),
+        _evidence(POSITION, position, limits, f"largest |φ|/Φ, of {of(position)}"),
+        _evidence(VELOCITY, velocity, limits, f"largest |C v + b|/(Φ Ω), of {of(velocity)}"),
         _evidence(
-            CONSTRAINTS[2],
+            ACCELERATION,
             acceleration,
             (tolerance, tolerance),
             f"least |C v̇ − Γ| of any v̇, relative to its terms, of {of(acceleration)}",
@@ -184,7 +178,7 @@ def _corrections(system: System, solution: Solution, saved: SavedStates, limits:
     peak = saved.peak(largest, np.ones(largest.shape[:2], bool))
     steps = Peak(peak.value, peak.run, NAN, peak.entry)
     return _evidence(
-        CONSTRAINTS[3], steps, limits, f"largest residual that a step has left, of '{saved.names[peak.entry]}'"
+        CORRECTIONS, steps, limits, f"largest residual that a step has left, of '{saved.names[peak.entry]}'"
     )
 
 
@@ -225,7 +219,7 @@ def _redundancy(solution: Solution, saved: SavedStates, reports: dict[int, React
     )
     # Redundant rows are no fault: what they leave open are reactions.
     return Evidence(
-        name=CONSTRAINTS[4],
+        name=REDUNDANCY,
         value=peak.value,
         threshold=NAN,
         verdict="ok",
@@ -238,7 +232,7 @@ def _redundancy(solution: Solution, saved: SavedStates, reports: dict[int, React
 def _reactions(solution: Solution, saved: SavedStates, reports: dict[int, ReactionReport]) -> Evidence:
     """Reactions that a rigid model does not determine."""
     if not reports:
-        return _not_asked(CONSTRAINTS[7], "the system has no constraints")
+        return _not_asked(REACTIONS, "the system has no constraints")
     regular, singular = (
         dict.fromkeys(
             name
@@ -256,7 +250,7 @@ def _reactions(solution: Solution, saved: SavedStates, reports: dict[int, Reacti
     if events is not None and bool(np.any(np.asarray(events.doubtful))):
         clauses.append("an event was decided by one that is not determined")
     words = "; ".join(clauses) or "all are determined"
-    return Evidence(CONSTRAINTS[7], float(len(regular) + len(only)), 0.0, "attention" if clauses else "ok", words)
+    return Evidence(REACTIONS, float(len(regular) + len(only)), 0.0, "attention" if clauses else "ok", words)
 
 
 def _distance(saved: SavedStates) -> Evidence:
@@ -265,7 +259,7 @@ def _distance(saved: SavedStates) -> Evidence:
     least = -peak.value
     words = "least remainder of a row beside the others, of 1 at most"
     return Evidence(
-        name=CONSTRAINTS[5],
+        name=DISTANCE,
         value=least,
         threshold=NEAR,
         verdict="ok" if least >= NEAR else "attention",
@@ -284,11 +278,11 @@ def _passages(saved: SavedStates) -> Evidence:
     counts = between.sum(axis=1) + at_states.sum(axis=1)
     run, count = int(np.argmax(counts)), int(counts.max())
     if not count:
-        return Evidence(CONSTRAINTS[6], 0.0, 0.0, "ok", f"no row has changed its sign{_unresolved(saved)}")
+        return Evidence(PASSAGES, 0.0, 0.0, "ok", f"no row has changed its sign{_unresolved(saved)}")
     words = f"through or close by singular poses, up to here for the first time{_unresolved(saved)}"
     first = float(saved.ts[run, int(np.argmax(met[run]))])
     return Evidence(
-        name=CONSTRAINTS[6],
+        name=PASSAGES,
         value=float(count),
         threshold=0.0,
         verdict="attention",
@@ -315,13 +309,13 @@ def _energy(system: System, solution: Solution, saved: SavedStates) -> Evidence:
         np.asarray(x).reshape(shape) for x in (energies.balance, energies.kinetic, energies.potential, energies.work)
     )
     if saved.qdot.any() and not kinetic.any():
-        return _not_asked(MOTION[0], "without inertia no energy tells how exact work must be")
+        return _not_asked(ENERGY, "without inertia no energy tells how exact work must be")
     largest = lambda x: np.max(np.abs(x), axis=1, keepdims=True, where=saved.reached, initial=0)
     # Kinetic energy counts from rest; the others have no zero of their own.
     size = np.maximum(largest(kinetic), np.maximum(*(largest(x - x[:, :1]) for x in (potential, work))))
     off = np.where(balance == 0, 0, np.abs(balance) / np.where(size > 0, size, 1))
     words = "|T + V − W| less that of the start, relative to the largest of T, ΔV and ΔW"
-    return _evidence(MOTION[0], saved.peak(off, saved.reached), _accuracy(), words)
+    return _evidence(ENERGY, saved.peak(off, saved.reached), _accuracy(), words)
 
 
 def _accuracy() -> tuple[float, float]:
@@ -331,7 +325,7 @@ def _accuracy() -> tuple[float, float]:
 
 def _continuity(solution: Solution, saved: SavedStates) -> Evidence:
     """Whether coordinates follow from their rates: a state of another branch does not."""
-    name, resolved = MOTION[1], saved.resolved
+    name, resolved = CONTINUITY, saved.resolved
     if not resolved.any():
         return _not_asked(
             name,
