@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from ..foundations import TextInNotebooks, contract, folder_there, function_of, replacing
 from ..mechanism import AbstractMechanism
@@ -23,6 +24,7 @@ from ..system import System
 from .c import OfState, source_of
 from .fmi_layer import fmi_layer
 from .header import header
+from .interface import Vector
 from .naming import numbered
 from .source import Source
 
@@ -146,34 +148,25 @@ def _binary(files: Mapping[str, str], name: str) -> tuple[str, str, bytes] | Non
 
 def _variables(source: Source) -> list[_Variable]:
     """All variables, in the order of their value references."""
-    model = source.model
+    model, calculated = source.model, 'variability="continuous" initial="calculated"'
+    kinds = {"u": 'causality="input" variability="continuous"'}
+    kinds["p"] = 'causality="parameter" variability="tunable" initial="exact"'
+    kinds["x"] = 'causality="output" variability="continuous" initial="exact"'
+
+    def labelled(*vectors: Vector) -> list[tuple[str, str | None]]:
+        return [pair for vector in vectors for pair in zip(vector.labels, vector.units, strict=True)]
+
+    def started(kind: str, values: ArrayLike, *vectors: Vector) -> list[_Variable]:
+        pairs = zip(labelled(*vectors), np.asarray(values), strict=True)
+        return [_Variable(label, unit, f'{kinds[kind]} start="{float(x)!r}"') for (label, unit), x in pairs]
+
     out = [_Variable("time", None, 'causality="independent" variability="continuous"')]
-    start = lambda x: f'start="{float(x)!r}"'
-    labels = [(label, unit) for vector in source.state for label, unit in zip(vector.labels, vector.units, strict=True)]
-    exact = 'causality="output" variability="continuous" initial="exact"'
-    out += [_Variable(label, unit, f"{exact} {start(x)}") for (label, unit), x in zip(labels, model.x, strict=True)]
-    for k, (label, _) in enumerate(labels):
-        out.append(
-            _Variable(
-                f"der({label})",
-                None,
-                f'causality="local" variability="continuous" initial="calculated" derivative="{k + 1}"',
-            )
-        )
+    out += started("x", model.x, *source.state)
+    for k, (label, _) in enumerate(labelled(*source.state), start=1):
+        out.append(_Variable(f"der({label})", None, f'causality="local" {calculated} derivative="{k}"'))
     for vector in source.exogenous:
-        values = model.nominal if vector.name == "p" else np.zeros(vector.size)
-        kind = (
-            'causality="parameter" variability="tunable" initial="exact"'
-            if vector.name == "p"
-            else 'causality="input" variability="continuous"'
-        )
-        out += [
-            _Variable(label, unit, f"{kind} {start(x)}")
-            for label, unit, x in zip(vector.labels, vector.units, values, strict=True)
-        ]
-    for vector in source.outputs:
-        kind = 'causality="output" variability="continuous" initial="calculated"'
-        out += [_Variable(label, unit, kind) for label, unit in zip(vector.labels, vector.units, strict=True)]
+        out += started(vector.name, model.nominal if vector.name == "p" else np.zeros(vector.size), vector)
+    out += [_Variable(label, unit, f'causality="output" {calculated}') for label, unit in labelled(*source.outputs)]
     return _unique(out)
 
 
