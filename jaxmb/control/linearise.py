@@ -26,6 +26,7 @@ from ..foundations import (
     is_concrete,
     listing,
     program,
+    result_of,
     shape_of,
     strong,
 )
@@ -280,14 +281,10 @@ def _result(linearisation: Linearisation, rows: Rows, fits: tuple[Bool[Array, ".
         & jnp.all(jnp.isfinite(linearisation.B))
         & jnp.all(jnp.isfinite(linearisation.residual))
     )
-    # The last one that holds wins: a contradiction explains what else is wrong.
-    verdicts: tuple[Any, ...] = (
+    # A contradiction explains what else is wrong.
+    return result_of(
         (~finite, RESULTS.nonfinite),
         (~(jnp.all(fits[0]) & jnp.all(fits[1])) | rows.unfit, RESULTS.unfit_choice),
         (jnp.any(rows.degenerate | rows.indeterminate), RESULTS.undetermined_motion),
         (rows.contradictory, RESULTS.contradictory_constraints),
     )
-    result = SUCCESS
-    for happened, what in verdicts:
-        result = RESULTS.where(happened, what, result)
-    return result

@@ -1,7 +1,6 @@
 """The interface of all formulations."""
 
 import abc
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,7 +9,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from ..dependence import Decision, decide
-from ..foundations import RESULTS, Positive, TextInNotebooks, check_fields, program
+from ..foundations import RESULTS, Positive, TextInNotebooks, check_fields, program, result_of
 from ..linalg import ConstrainedFactor, SparseRows, cutoff, independent_rows, minimum_norm_multipliers
 from ..system import Nearby, Terms
 from .interpolation import beside_singular_poses
@@ -181,8 +180,8 @@ class AbstractFormulation(eqx.Module):
         consistent = jnp.all((in_use & factor.in_use) | (off <= contradiction_tol(vdot.dtype)))
         numbers = (original.mass, original.force, original.jacobian, original.gamma, vdot)
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in numbers]))
-        result: Any = RESULTS.successful
-        verdicts: tuple[Any, ...] = (
+        # Numbers that are not finite make all others meaningless.
+        result = result_of(
             (restored.indeterminate, RESULTS.undetermined_motion),
             (uncertainty > contradiction_tol(vdot.dtype), RESULTS.ill_conditioned_state),
             (~consistent, RESULTS.contradictory_constraints),
@@ -192,9 +191,6 @@ class AbstractFormulation(eqx.Module):
             ),
             (~finite, RESULTS.nonfinite),
         )
-        # Later verdicts replace earlier ones: numbers that are not finite make all others meaningless.
-        for condition, code in verdicts:
-            result = RESULTS.where(condition, code, result)
         return Acceleration(
             vdot=vdot,
             # Not Cᵀλ: M v̇ − F is unique wherever v̇ is, also where λ is undefined.

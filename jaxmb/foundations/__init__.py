@@ -84,6 +84,7 @@ from .program import quickest_options as quickest_options
 from .result import announce as announce
 from .result import codes as codes
 from .remembered import remembered as remembered
+from .result import result_of as result_of
 from .result import RESULTS as RESULTS
 from .result import SUCCESS as SUCCESS
 from .result import verdicts as verdicts

@@ -1,10 +1,11 @@
 """What a computation can report."""
 
-from typing import cast
+from typing import Any, cast
 
 import diffrax as dfx
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from .check import is_concrete
 
@@ -80,6 +81,14 @@ _TEXTS = {
 }
 for _name, _text in _TEXTS.items():
     RESULTS._index_to_message[int(getattr(RESULTS, _name)._value)] = _text  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def result_of(*verdicts: tuple[Array, Any]) -> RESULTS:
+    """Of several conditions with their results that of the last one that holds; success where none does."""
+    result = SUCCESS
+    for condition, other in verdicts:
+        result = RESULTS.where(condition, other, result)
+    return result
 
 
 def announce(result: RESULTS) -> None:

@@ -1,7 +1,6 @@
 """Jumps of velocity by impulsive constraint forces."""
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,7 +8,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import KKT, CoordinatePartition, contradiction_tol
-from ..foundations import RESULTS
+from ..foundations import RESULTS, result_of
 from ..linalg import ConstrainedFactor, independent_rows, projector, stiffened
 from ..system import Mode, State, System, Terms, rows_at, velocity_residual
 
@@ -75,14 +74,11 @@ def jump_result(terms: Terms, v: Float[Array, " nv"], step: Float[Array, " nv"],
     off = jnp.abs(terms.jacobian @ step - terms.gamma) / scale
     # A row along which nothing moves is compared with a millionth of the largest one, as its own size is rounding.
     satisfied = jnp.all(off <= contradiction_tol(v.dtype) * jnp.maximum(size, 1e-6 * jnp.max(size, initial=0)))
-    result: Any = RESULTS.successful
-    for condition, code in (
+    return result_of(
         (~satisfied, RESULTS.contradictory_constraints),
         (~jnp.all(jnp.isfinite(step)) | ~jnp.all(jnp.isfinite(off)), RESULTS.nonfinite),
         (outcome == RESULTS.unfit_choice, RESULTS.unfit_choice),
-    ):
-        result = RESULTS.where(condition, code, result)  # pyright: ignore[reportArgumentType]
-    return result
+    )
 
 
 def _regular(terms: Terms) -> Terms:
