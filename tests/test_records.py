@@ -451,7 +451,7 @@ TOML = {
         FILE + "[columns.b]\ncolumn = 'b'\nindex = 'x'",
         (r"Column 'b' in .*x\.toml: Argument `index`", TypeError),
     ),
-    "source": (FILE + "source = 3\ncolumns = {b = 'b'}", (r"`source` must be words, but is 3", TypeError)),
+    "source": (FILE + "source = 3\ncolumns = {b = 'b'}", (r"`source` must be text or None, but is 3", TypeError)),
 }
 
 

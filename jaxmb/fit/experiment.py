@@ -194,7 +194,7 @@ def _check_shapes(signal: Signal, times: int, where: str) -> None:
 def listed(experiments: Iterable[Experiment] | Experiment) -> tuple[Experiment, ...]:
     """One or several experiments as a tuple."""
     experiments = (experiments,) if isinstance(experiments, Experiment) else tuple(experiments)
-    if not experiments or not all(isinstance(e, Experiment) for e in experiments):
+    if not experiments:
         raise TypeError("Argument `experiments` must be an `Experiment`, or a sequence of some.")
     return experiments
 

@@ -44,7 +44,7 @@ def replace_fields(element: E, **fields: object) -> E:
 
 def renamed(mechanism: AbstractElements, prefix: str) -> dict[str, Any]:
     """Arguments of the mechanism with a prefix to all names, and to the references between elements."""
-    if not isinstance(prefix, str) or "." in prefix:
+    if "." in prefix:
         raise ValueError(f"Argument `prefix` must be a string without a dot, but is {prefix!r}.")
     for force in mechanism.forces:
         # The function closes over names as text, which no renaming reaches: it would read the wrong joints, or none.

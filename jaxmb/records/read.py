@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..foundations import contract
+from ..foundations import Text, contract
 from .column import UNITS, Column, as_column
 from .formats import open_source
 from .record import Record, check_times
@@ -19,7 +19,7 @@ def read(
     columns: Mapping[str, str | Column],
     *,
     time: str | Column = "time",
-    source: object = None,
+    source: Text | None = None,
 ) -> Record:
     r"""Reads columns of a file, in SI units.
 
@@ -58,8 +58,6 @@ def read(
         Record: 3 samples in 0.01 s
           angle         rad, 1 missing
     """
-    if not isinstance(source, str | None):
-        raise TypeError(f"Argument `source` must be words, but is {source!r}.")
     by_name = {name: as_column(column) for name, column in columns.items()}
     clock = as_column(time)
     _check_clock(clock)
