@@ -13,8 +13,7 @@ from ...output import position, velocity
 from ...simulation import stepper
 from ...system import State, System
 from ..environment import Environment
-from .draw import between, with_heavier_bodies, with_params
-from .tracking import tracking_reward
+from .shared import between, tracking_reward, with_heavier_bodies, with_params
 
 BASE, PLATE, ARM, ROD, WIDTH = 0.2, 0.06, 0.25, 0.5, 0.05  # m; WIDTH is half of that of a parallelogram
 ANGLES = np.array([0.0, 2 * np.pi / 3, -2 * np.pi / 3])

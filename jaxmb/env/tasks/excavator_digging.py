@@ -14,8 +14,7 @@ from ...output import position, velocity
 from ...simulation import stepper
 from ...system import State, System
 from ..environment import Environment
-from .draw import between, with_heavier_bodies, with_params
-from .tracking import tracking_reward
+from .shared import between, tracking_reward, with_heavier_bodies, with_params
 
 STEEL = 7850.0 * 0.05  # kg/m², plates of 50 mm
 BOOM = [(0.0, 0.0), (1.2, 0.6), (2.8, 0.5), (1.3, 1.1)]

@@ -13,7 +13,7 @@ from ...output import position, velocity
 from ...simulation import stepper
 from ...system import State, System
 from ..environment import Environment
-from .draw import between, with_heavier_bodies, with_params
+from .shared import between, with_heavier_bodies, with_params
 
 FOOT = "left_shank.b"
 TORQUE = 8.0  # N m, about twice what the weight asks for

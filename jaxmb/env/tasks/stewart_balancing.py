@@ -13,7 +13,7 @@ from ...output import position, velocity
 from ...simulation import stepper
 from ...system import State, System
 from ..environment import Environment
-from .draw import between, with_heavier_bodies, with_params
+from .shared import between, tracking_reward, with_heavier_bodies, with_params
 
 G = 9.81
 # Feet on the ground and heads below the plate, in pairs that alternate, and the plate's height, in m.
@@ -24,11 +24,8 @@ PLATE, CYLINDER, PISTON, POLE = 8.0, 1.0, 0.6, 0.8  # masses in kg
 BARREL, ROD, LENGTH = 0.5, 0.5, 1.0  # lengths in m, of parts of a leg and of the pole
 LEGS = tuple(f"leg{i}" for i in range(len(FEET)))
 FORCE = 80.0  # N, of a leg around what carries the weight in the middle
-NEAR, FAR, TILTED = (
-    0.1,
-    0.4,
-    0.5,
-)  # m: error that halves the reward, error and lean of the pole's tip that end the episode
+# In m: the error that halves the reward, and the error and the lean of the pole's tip that end the episode.
+NEAR, FAR, TILTED = 0.1, 0.4, 0.5
 
 
 def weight() -> float:
@@ -90,8 +87,7 @@ def observe(system: System, state: State) -> Array:
 def reward(system: System, state: State, action: Array) -> dict[str, Array]:
     """Uprightness and nearness, each from 0 to 1, and effort."""
     upright = 1 / (1 + jnp.sum(lean(system, state) ** 2) / NEAR**2)
-    nearness = 1 / (1 + jnp.sum(off(system, state) ** 2) / NEAR**2)
-    return {"upright": upright, "nearness": nearness, "effort": -0.02 * jnp.sum(action**2)}
+    return {"upright": upright, **tracking_reward(off(system, state), NEAR, action)}
 
 
 def fallen(system: System, state: State) -> Array:

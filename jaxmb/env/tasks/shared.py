@@ -1,8 +1,9 @@
-"""What tasks draw at the start of an episode."""
+"""What tasks share: what is drawn at the start of an episode, and the reward of what follows a target."""
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, PyTree
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
 
 from ...foundations import Key
 from ...system import System
@@ -23,3 +24,8 @@ def with_heavier_bodies(rng: Key, system: System) -> System:
 def with_params(system: System, **values: PyTree) -> System:
     """The system of a mechanism with other values of the user's parameters."""
     return eqx.tree_at(lambda s: s.params.params, system, system.params.params | values)
+
+
+def tracking_reward(error: Float[Array, " d"], near: float, action: Float[Array, " nu"]) -> dict[str, Float[Array, ""]]:
+    """Nearness 1/(1 + |error|²/near²), between 0 and 1, and effort, −0.02 |action|²."""
+    return {"nearness": 1 / (1 + jnp.sum(error**2) / near**2), "effort": -0.02 * jnp.sum(action**2)}
