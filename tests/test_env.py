@@ -217,7 +217,7 @@ def test_tasks_in_float32(task):
 def test_the_next_episode_starts_anew(env):
     auto = jm.env.AutoReset(env)
     assert (auto.action_size, auto.observation_size) == (2, 5)
-    assert str(auto.env).startswith("Environment: 5 observed numbers, 2 actions\n  stepper       Stepper (dt ")
+    assert str(auto.env).startswith("Environment: 5 observed numbers, 2 actions\n  stepper        Stepper (dt ")
     state, step = (
         jax.jit(jax.vmap(auto.reset))(jax.random.split(jax.random.key(0), LANES)),
         jax.jit(jax.vmap(auto.step)),
