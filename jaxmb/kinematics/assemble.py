@@ -259,12 +259,8 @@ def _full_vector(
     if overrides is None:
         return default
     if not isinstance(overrides, Mapping):
-        overrides = (
-            list(overrides) if isinstance(overrides, Iterable) and not hasattr(overrides, "shape") else overrides
-        )
-        if is_concrete(overrides):
-            overrides = np.asarray(overrides, default_float())
-        return as_floats(overrides)
+        is_iterable = isinstance(overrides, Iterable) and not hasattr(overrides, "shape")
+        return as_floats(list(overrides) if is_iterable else overrides)
     index = [*_indices(tuple(overrides), names, argument, joints)]
     # NumPy where all numbers are concrete: an indexed update in JAX is a program to compile for each entry.
     numbers = arrays_of(default, overrides)
