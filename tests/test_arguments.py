@@ -167,9 +167,12 @@ def test_solutions_of_other_systems_are_refused():
 
 def test_parameters_of_other_systems_are_refused():
     with pytest.raises(
-        ValueError, match=r"`params` must hold the parameters of the system, but lacks .*m.* and has .*mass"
+        ValueError,
+        match=r"`params` must hold the parameters that the system was made with, .*, but lacks .*m.* and has .*mass",
     ):
         calls.particle().with_params({"mass": 1.0})
+    with pytest.raises(ValueError, match=r"made with, .*'m'.*, but has .*mass.* besides\.$"):
+        calls.particle().with_params({"m": 1.0, "mass": 1.0})
 
 
 @pytest.mark.parametrize("i", [3, -4, 99])

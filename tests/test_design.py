@@ -193,6 +193,7 @@ def test_a_front_has_two_goals_and_a_row_of_weights():
     [
         (dict(variables=variables("crank.lenth")), "'crank.lenth' must name a number, but 'lenth'"),
         (dict(variables=[Parameter("crank.length", min_value=1.9, max_value=2.0)]), "'crank.length' must start within"),
+        (dict(variables=variables("crank.length", "crank.length")), "`name` of parameters must hold different names"),
         (dict(variables=[Parameter("crank.length", frozen=True)]), "`variables` must hold one at least"),
         (dict(over={"Z": TURN}), "`over` must name a joint coordinate, but names 'Z'"),
         (dict(over=TURN), "`over` must drive all that moves, but with the drivers of the mechanism driven 1 degree of freedom left: name"),

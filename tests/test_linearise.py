@@ -563,6 +563,16 @@ def test_inputs_of_least_norm():
     agree(found.state.q, [s, -c], 1e-14)
 
 
+def test_an_equilibrium_is_the_one_beside_the_start():
+    """A bead on a hoop that turns with ω has three: below, above, and where ω² R cos a = g, to which the others must not be preferred."""
+    gravity, radius, speed = 9.81, 0.4, 7.0
+    potential = lambda t, q, p: -gravity * radius * jnp.cos(q[0]) - 0.5 * (radius * speed * jnp.sin(q[0])) ** 2
+    bead = jm.System(("a",), mass=lambda t, q, p: radius**2 * jnp.eye(1), potential=potential)
+    found = [float(jm.equilibrium(bead, [a]).state.q[0]) for a in (-1.2, -1e-3, 0.1, 0.9, 1.04, 1.3, 3.0)]
+    side = np.arccos(gravity / (radius * speed**2))
+    np.testing.assert_allclose(found, [-side, 0.0, 0.0, side, side, side, np.pi], atol=1e-9)
+
+
 @pytest.mark.slow
 def test_equilibria_of_a_batch():
     system, _ = pendulum(4)

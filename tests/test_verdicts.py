@@ -63,6 +63,28 @@ def test_reactions_tell_what_they_cannot_find():
         jm.reactions(disagreeing, jm.assemble(disagreeing))
 
 
+ROD = jm.System(
+    2,
+    mass=lambda t, q, p: jnp.eye(2),
+    constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - p**2)],
+    params=jnp.array(1.0),
+)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1000.0])
+def test_a_state_off_its_constraints_has_no_reaction(unit):
+    system = ROD.with_params(jnp.array(unit))
+    q, v = unit * jnp.array([0.6, 0.8]), unit * jnp.array([-0.8, 0.6])
+    rounding, off = 1 + 1e-12, 1 + 1e-6
+    states = jax.vmap(lambda q, v: jm.as_state(system, q, v))(
+        jnp.stack([q, rounding * q, off * q, q]), jnp.stack([v, v, v, v + 1e-6 * q])
+    )
+    flagged = jm.reactions(system, states, throw=False)
+    assert are(flagged.result, R.successful, R.successful, R.inconsistent_state, R.inconsistent_state)
+    with pytest.raises(RuntimeError, match=r"violates its constraints .* It is so at index 2 of the motion\.$"):
+        jm.reactions(system, states)
+
+
 def test_warnings_name_the_joints_that_share_a_reaction(monkeypatch):
     """What runs that failed say of reactions is doubted by nobody."""
     wrench = importlib.import_module("jaxmb.output.wrench")

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..foundations import (
@@ -178,14 +179,15 @@ def _equilibrium(
     in_use = independent(problem, q)
     u, vdot, reaction, multipliers = inputs_of(problem, q, in_use)
     bare = with_rate(system, State(state.t, q, jnp.zeros_like(state.v), problem.scale))
-    # 4e-11 in float64, relative to the forces that act: five digits above rounding, which stiff systems amplify.
-    tol = float(jnp.finfo(q.dtype).eps) ** (2 / 3)
     text = (
         "Argument `start` must be near an equilibrium, but none was found: along '{name}' forces are out of balance by {}, "
         "relative to what acts there."
     )
     worst = Check(
-        jnp.where(jnp.arange(imbalance.shape[0]) == jnp.argmax(imbalance), imbalance, 0), tol, text, system.velocities
+        jnp.where(jnp.arange(imbalance.shape[0]) == jnp.argmax(imbalance), imbalance, 0),
+        _balance_tol(q.dtype),
+        text,
+        system.velocities,
     )
     checks = (*consistency(system, bare, "cannot hold at rest"), *_standing(system, bare), worst)
     result = RESULTS.where(all_hold(checks), SUCCESS, RESULTS.no_equilibrium)
@@ -198,6 +200,11 @@ def _equilibrium(
         result=result,
     )
     return solution, checks
+
+
+def _balance_tol(dtype: DTypeLike) -> float:
+    """4e-11 in float64, relative to the forces that act: five digits above rounding, which stiff systems amplify."""
+    return float(jnp.finfo(dtype).eps) ** (2 / 3)
 
 
 def _minimise(problem: Balance) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
@@ -221,6 +228,10 @@ def _minimise(problem: Balance) -> tuple[Float[Array, " nq"], Float[Array, " nv"
         ways = jnp.concatenate([0 * newton[None], parts * newton, parts * fall])
         trials = jax.vmap(lambda way: system.displaced(q, way))(ways)
         merits = jax.vmap(lambda q: merit(q, in_use, size))(trials)
+        # Not along the forces where Newton's method leads on, or has arrived: a coordinate that moves by its own size may become zero, which is another
+        # equilibrium of what is symmetric, without any residual.
+        near = (merits[1] < merits[0]) | (jnp.max(imbalance) <= _balance_tol(q.dtype))
+        merits = jnp.where(near & (jnp.arange(merits.shape[0]) > len(PARTS)), jnp.inf, merits)
         best = jnp.argmin(merits)  # the first of equal ones, which is where it stands
         return count + 1, trials[best], best > 0, imbalance
 

@@ -135,7 +135,7 @@ class Unknowns(eqx.Module):
             ValueError: naming the parameter, for names that lead nowhere or repeat, for values, bounds and scales that do not fit.
         """
         names = [p.name for p in parameters]
-        expect_different("`parameters`", names)
+        expect_different("`name` of parameters", names)
         free = tuple(p.name for p in parameters if not p.frozen)
         entries = tuple(locate(setup, p.name) if p.modifier is None else None for p in parameters)
         nominal = {p.name: _nominal(p, location, setup) for p, location in zip(parameters, entries, strict=True)}

@@ -39,7 +39,10 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "A constraint that is activated does not fit the position then. Activate it where its residual is zero, by a guard, "
         "or have positions assembled by `assemble=True`."
     )
-    inconsistent_state = "The initial state violates its constraints or holds numbers that are not finite. Make it with `jaxmb.assemble`."
+    inconsistent_state = (
+        "The state, of a run the first one, violates its constraints or holds numbers that are not finite. Make it with `jaxmb.assemble`; "
+        "`jaxmb.residuals` tells by how much it is off."
+    )
     no_assembly = (
         "No state on the constraints was found from this guess, or a joint is the wrong way round there. Start closer, hold fewer "
         "coordinates, or look at the residuals by constraint; `jaxmb.assemble` raises an error that names the constraint."

@@ -109,21 +109,25 @@ class _Reduced(AbstractInertia):
     system: System
     embedding: _Embedding
 
+    def with_numbers(self, params: PyTree) -> System:
+        """The system with parameters, of which it holds none."""
+        return eqx.tree_at(lambda system: system.params, self.system, params, is_leaf=lambda x: x is None)
+
     def mass(self, t: Scalar, q: Array, params: PyTree, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
         """M_d."""
         tangent = self.embedding.tangent(t, q, params)
-        return tangent.T @ self.system.with_params(params).mass(t, self.embedding.position(t, q, params)) @ tangent
+        return tangent.T @ self.with_numbers(params).mass(t, self.embedding.position(t, q, params)) @ tangent
 
     def force(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> Float[Array, " nv"]:
         """h_d without applied forces."""
-        system, (full, speed) = self.system.with_params(params), self.embedding.motion(t, q, v, params)
+        system, (full, speed) = self.with_numbers(params), self.embedding.motion(t, q, v, params)
         force = system.intrinsic_force(t, full, speed)
         force = force - system.mass(t, full) @ self.embedding.drift(t, q, v, params)
         return self.embedding.reduced_force(t, q, params, force)
 
     def lagrangian(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> Scalar:
         """L of the whole system."""
-        system, (full, speed) = self.system.with_params(params), self.embedding.motion(t, q, v, params)
+        system, (full, speed) = self.with_numbers(params), self.embedding.motion(t, q, v, params)
         return system.inertia.lagrangian(t, full, speed, params, None)
 
     def energy(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> tuple[Scalar, Scalar]:

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
-from ..formulation import AbstractFormulation, CoordinatePartition, contradiction_tol, formulation_at
+from ..formulation import AbstractFormulation, Acceleration, CoordinatePartition, contradiction_tol, formulation_at
 from ..foundations import (
     RESULTS,
     NoNaN,
     TextInNotebooks,
+    all_hold,
     announce,
     as_jax,
     contract,
@@ -29,6 +30,7 @@ from ..foundations import (
     strong,
     summary,
 )
+from ..kinematics import consistency
 from ..linalg import (
     RANK_TOL,
     ConstrainedFactor,
@@ -91,7 +93,8 @@ class Reactions(TextInNotebooks, eqx.Module):
             at singular poses. That of a driver is its effort, (...).
         forces: C_Xᵀλ_X by constraint name (..., nv), which add up to `reaction`. `jaxmb.analyse_reactions` reports which of
             them a rigid model determines.
-        result: what the formulation reports (...), see `jaxmb.formulation.Acceleration`.
+        result: what the formulation reports (...), see `jaxmb.formulation.Acceleration`; `RESULTS.inconsistent_state` of a state off its
+            constraints.
     """
 
     vdot: Float[Array, "... nv"]
@@ -149,8 +152,8 @@ def reactions(
         throw: whether to raise where no acceleration is determined, if values are concrete; `result` reports it in any case.
 
     Raises:
-        RuntimeError: for constraints that contradict each other, a motion that is not determined, a choice of the formulation
-            that does not fit, and numbers that are not finite.
+        RuntimeError: for a state that violates its constraints, constraints that contradict each other, a motion that is not
+            determined, a choice of the formulation that does not fit, and numbers that are not finite.
     """
     u = inputs_of(system, motion, u)
     states = states_of(motion)
@@ -231,8 +234,7 @@ def _in_directions(
     u: Array | None,
 ) -> tuple[Array, RESULTS, Array, Array, Array]:
     """f, the result of the acceleration and its rank, whether the rows B are independent, and what they leave of the reaction."""
-    terms = evaluate(system, state, u=u)
-    solution = formulation.acceleration(terms)
+    terms, solution = _acceleration(formulation, system, state, u)
     metric = formulation.metric(terms)
     # W in place of M, with (W − M) v̇ added to F, changes neither v̇ nor f.
     regular = dataclasses.replace(terms, mass=metric, force=terms.force + (metric - terms.mass) @ solution.vdot)
@@ -294,12 +296,22 @@ def _energies(system: System, state: State) -> tuple[Array, Array, Array]:
     return kinetic, potential, kinetic + potential
 
 
+def _acceleration(
+    formulation: AbstractFormulation, system: System, state: State, u: Array | None
+) -> tuple[Terms, Acceleration]:
+    """The terms at a state and their acceleration, which belongs to a motion only where the state is on the constraints."""
+    terms = evaluate(system, state, u=u)
+    solution = formulation.acceleration(terms)
+    consistent = all_hold(consistency(system, state, "")) | (solution.result == RESULTS.nonfinite)
+    result = RESULTS.where(consistent, solution.result, RESULTS.inconsistent_state)
+    return terms, dataclasses.replace(solution, result=result)
+
+
 class _Solve(eqx.Module):
     formulation: AbstractFormulation
 
     def __call__(self, system: System, state: State, u: Array | None) -> Reactions:
-        terms = evaluate(system, state, u=u)
-        solution = self.formulation.acceleration(terms)
+        terms, solution = _acceleration(self.formulation, system, state, u)
         by_name = {name: solution.multipliers[part] for name, part in system.rows.items()}
         forces = {name: by_name[name] @ terms.jacobian[part] for name, part in system.rows.items()}
         # A driver is one row, whose multiplier is its effort: a scalar rather than an array of one entry.

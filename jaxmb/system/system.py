@@ -425,14 +425,17 @@ class System(TextInNotebooks, eqx.Module):
 
 
 def _check_params(old: PyTree, new: PyTree) -> None:
-    """Refuses parameters among which those are missing that a system was made with; further ones, for controllers, say, may come along."""
+    """Refuses parameters with other names than those that a system was made with."""
     expect_numbers("params", new)
     paths = lambda params: {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(params)[0]}
     before, after = paths(old), paths(new)
-    if not before <= after:
+    if before != after:
         missing, unknown = sorted(before - after), sorted(after - before)
         words = [f"lacks {listing(missing)}"] * bool(missing) + [f"has {listing(unknown)} besides"] * bool(unknown)
-        raise ValueError(f"Argument `params` must hold the parameters of the system, but {' and '.join(words)}.")
+        raise ValueError(
+            f"Argument `params` must hold the parameters that the system was made with, {listing(sorted(before)) or 'none'}, but "
+            f"{' and '.join(words)}."
+        )
 
 
 def check_state(system: System, state: object, argument: str = "state") -> None:
