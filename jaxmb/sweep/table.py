@@ -82,7 +82,7 @@ def grid(columns: Mapping[str, Any]) -> Table:
         >>> {name: values.tolist() for name, values in grid({"mass": [1.0, 2.0], "length": [0.5, 0.7]}).items()}
         {'mass': [1.0, 1.0, 2.0, 2.0], 'length': [0.5, 0.7, 0.5, 0.7]}
     """
-    axes = {name: as_table({name: values})[name] for name, values in columns.items()}
+    axes = {name: as_table({name: values})[name] for name, values in columns.items()} or as_table({})
     indices = np.indices([len(values) for values in axes.values()]).reshape(len(axes), -1)
     return {name: values[index] for (name, values), index in zip(axes.items(), indices, strict=True)}
 
