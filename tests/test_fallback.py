@@ -15,7 +15,7 @@ from jax import export
 from jaxmb.deferral import with_fallback
 from jaxmb.deferral.host import handler
 from jaxmb.foundations import where_needed
-from jaxmb.lanes import registered
+from jaxmb.lanes import Program, registered
 
 TRACED = []
 
@@ -59,6 +59,14 @@ def test_it_is_traced_only_when_it_is_needed():
     np.testing.assert_allclose(found["root"], 2 * np.sqrt(XS[0]), rtol=1e-14)
     run(jnp.array(True), XS[1], two)
     assert TRACED == ["late"]
+
+
+def test_it_works_where_a_user_has_switched_jit_off():
+    """And so does a function of single numbers."""
+    sine = Program.callee(lambda x: [jnp.sin(x)], jax.ShapeDtypeStruct((), "float64"))
+    with jax.disable_jit():
+        np.testing.assert_array_equal(with_fallback(jnp.array(True), lambda x: 2 * x, (XS[0],), XS[0]), 2 * XS[0])
+        np.testing.assert_allclose(sine(jnp.array(0.5))[0], np.sin(0.5), rtol=1e-15)
 
 
 @pytest.mark.slow_except("0", "3", "20")

@@ -106,7 +106,9 @@ fallback_p.multiple_results = True
 
 @fallback_p.def_impl
 def _run(*operands: Array, **params: object) -> list[Array]:
-    return _jitted(*operands, **params)
+    # One operation, also where a user has switched `jit` off: what is compiled is the primitive itself.
+    with jax.disable_jit(False):
+        return _jitted(*operands, **params)
 
 
 @functools.partial(jax.jit, static_argnames=("work", "lanes"))

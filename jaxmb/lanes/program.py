@@ -283,7 +283,9 @@ lanes_p.multiple_results = True
 
 @lanes_p.def_impl
 def _run(*operands: ArrayLike, program: "Program | LoopProgram", lanes: tuple[int, ...]) -> list[Array]:
-    return _jitted(*operands, program=program, lanes=lanes)
+    # One operation, also where a user has switched `jit` off: what is compiled is the primitive itself.
+    with jax.disable_jit(False):
+        return _jitted(*operands, program=program, lanes=lanes)
 
 
 @functools.partial(jax.jit, static_argnames=("program", "lanes"))
