@@ -75,9 +75,9 @@ ROD = jm.System(
 def test_a_state_off_its_constraints_has_no_reaction(unit):
     system = ROD.with_params(jnp.array(unit))
     q, v = unit * jnp.array([0.6, 0.8]), unit * jnp.array([-0.8, 0.6])
-    rounding, off = 1 + 1e-12, 1 + 1e-6
+    drifted, off = 1 + 1e-4, 1 + 1e-3
     states = jax.vmap(lambda q, v: jm.as_state(system, q, v))(
-        jnp.stack([q, rounding * q, off * q, q]), jnp.stack([v, v, v, v + 1e-6 * q])
+        jnp.stack([q, drifted * q, off * q, q]), jnp.stack([v, v, v, v + 1e-3 * q])
     )
     flagged = jm.reactions(system, states, throw=False)
     assert are(flagged.result, R.successful, R.successful, R.inconsistent_state, R.inconsistent_state)

@@ -34,6 +34,8 @@ from .shortest_move import ROUNDING, consistent_velocities, position_equations, 
 ROUNDS, ITERATIONS = 2, 20
 # Lengths of the step that are tried in each iteration, relative to Gauss and Newton's.
 STEPS = tuple(2.0**-k for k in range(8))
+# Far above rounding, and far below any gap of consequence.
+CONSISTENT = 0.5
 VANISHES = (
     "Constraint '{name}' vanishes at this pose, and nothing tells how it grows nearby; give `length`, how far "
     "coordinates move until the mechanism looks different."
@@ -185,11 +187,12 @@ def _orientation_checks(system: System, state: State) -> tuple[Check, ...]:
     return (Check(jnp.stack(list(off.values())), 0.0, text, tuple(off)),)
 
 
-def consistency(system: System, state: State, verb: str, values: Values | None = None) -> tuple[Check, ...]:
-    """A check per constraint of its residuals on position and velocity level; the values there may be known."""
+def consistency(
+    system: System, state: State, verb: str, values: Values | None = None, power: float = CONSISTENT
+) -> tuple[Check, ...]:
+    """A check per constraint of its residuals on position and velocity level, up to that power of eps; the values there may be known."""
     system, state = lax.stop_gradient((system, state))
-    # Far above rounding, and far below any gap of consequence.
-    tol = float(jnp.finfo(state.q.dtype).eps) ** 0.5
+    tol = float(jnp.finfo(state.q.dtype).eps) ** power
     residual_pair = (
         residuals(system, state.t, state.q, state.v) if values is None else (values.position, values.velocity)
     )

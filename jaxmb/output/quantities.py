@@ -83,6 +83,10 @@ class Residuals(TextInNotebooks, eqx.Module):
         return summary(self, self.position.ndim - 1, {"position": self.position, "velocity, 1/s": self.velocity})
 
 
+# A motion without correction of the drift, or one that was measured, is off its constraints by less than this power of eps, 7e-4, of the mechanism's size.
+DRIFTED = 0.2
+
+
 class Reactions(TextInNotebooks, eqx.Module):
     """Accelerations and constraint forces.
 
@@ -93,8 +97,8 @@ class Reactions(TextInNotebooks, eqx.Module):
             at singular poses. That of a driver is its effort, (...).
         forces: C_Xᵀλ_X by constraint name (..., nv), which add up to `reaction`. `jaxmb.analyse_reactions` reports which of
             them a rigid model determines.
-        result: what the formulation reports (...), see `jaxmb.formulation.Acceleration`; `RESULTS.inconsistent_state` of a state off its
-            constraints.
+        result: what the formulation reports (...), see `jaxmb.formulation.Acceleration`; `RESULTS.inconsistent_state` of a state that
+            is off its constraints by 7e-4 of the mechanism's size or more.
     """
 
     vdot: Float[Array, "... nv"]
@@ -302,7 +306,7 @@ def _acceleration(
     """The terms at a state and their acceleration, which belongs to a motion only where the state is on the constraints."""
     terms = evaluate(system, state, u=u)
     solution = formulation.acceleration(terms)
-    consistent = all_hold(consistency(system, state, "")) | (solution.result == RESULTS.nonfinite)
+    consistent = all_hold(consistency(system, state, "", power=DRIFTED)) | (solution.result == RESULTS.nonfinite)
     result = RESULTS.where(consistent, solution.result, RESULTS.inconsistent_state)
     return terms, dataclasses.replace(solution, result=result)
 
