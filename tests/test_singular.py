@@ -790,11 +790,11 @@ def test_a_compiled_run_tells_what_its_program_has_made(monkeypatch):
     assert [given[-1] for given in asked[-3:]] == [True, False, True]
     assert asked[-1][:2] == ("step", None) and asked[-1][3] == 3
     # None where something is no program, or not worth one.
-    work = compiled_run.LARGEST_WORK
+    most = compiled_run.LARGEST_BESIDE
     for reads, size, worth in (
-        ((False, True), 2 * work + 1, False),
-        ((False, True), 2 * work, True),
-        ((False,), 2 * work + 1, True),
+        ((False, True), most + 1, False),
+        ((False, True), most, True),
+        ((False,), most + 1, True),
     ):
         monkeypatch.setattr(compiled_run, "dense_work", lambda system, size=size: size)
         assert (run(Watch(*reads)) is not None) == worth
