@@ -85,6 +85,7 @@ def solution(name, method):
 @pytest.mark.slow_cases(
     "CoordinatePartition-four-bar, 3 loops",
     "GaussProjection-four-bar, 3 loops",
+    "GaussProjection-top, 2 pivots",
     "NullSpace-four-bar, 3 loops",
     "skew-four-bar, 3 loops",
 )

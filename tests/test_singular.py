@@ -1227,6 +1227,7 @@ def test_order_through_a_crossing_without_symmetry():
 
 
 @pytest.mark.parametrize("start, rate", [("rest", 0.0), ("spin", 5.0)])
+@pytest.mark.slow_cases("rest-0.0")
 def test_slider_crank_of_the_reference(start, rate):
     reference = np.load("tests/data/slidercrank_singular.npz")
     system, ts = slider_crank(), jnp.asarray(reference["t"])
