@@ -107,8 +107,10 @@ def compiles_quickly(engine: AbstractEngine | None, system: System) -> bool:
     demanded = None if engine is None else isinstance(engine, Compiled)
     if not available(demanded) or (engine is not None and engine.sparse) or dense_work(system) > LARGEST_BESIDE:
         return False
+    if _too_large(system) is None:  # at each call of `simulate`: zeros are looked for only where it depends on them
+        return True
     layout = layout_of(system, False, compiled=True)
-    return _too_large(system if isinstance(layout, str) else system.with_layout(layout)) is None
+    return not isinstance(layout, str) and _too_large(system.with_layout(layout)) is None
 
 
 def with_layout(method: Method, field: VectorField, y0: StateVector) -> VectorField:

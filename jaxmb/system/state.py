@@ -30,7 +30,7 @@ class Scale(eqx.Module):
     rate: Float[Array, "..."]
 
     def passing(self, velocity: Float[Array, "... nv"]) -> Float[Array, "..."]:
-        """How fast the fastest coordinate passes its reach, the largest |v_k|/ℓ_k in 1/s; one that no row reads has no reach."""
+        """The largest |v_k|/ℓ_k: of velocities in 1/s, of displacements a number; a coordinate that no row reads has no reach."""
         # The inner `where` keeps the untaken quotient finite, in derivatives too.
         sized = self.reach > 0
         rates = jnp.where(sized, jnp.abs(velocity) / jnp.where(sized, self.reach, 1), 0)
