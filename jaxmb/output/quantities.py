@@ -306,7 +306,9 @@ def _acceleration(
     """The terms at a state and their acceleration, which belongs to a motion only where the state is on the constraints."""
     terms = evaluate(system, state, u=u)
     solution = formulation.acceleration(terms)
-    consistent = all_hold(consistency(system, state, "", power=DRIFTED)) | (solution.result == RESULTS.nonfinite)
+    consistent = all_hold(consistency(system, state, "", mass=terms.mass, power=DRIFTED)) | (
+        solution.result == RESULTS.nonfinite
+    )
     result = RESULTS.where(consistent, solution.result, RESULTS.inconsistent_state)
     return terms, dataclasses.replace(solution, result=result)
 
