@@ -420,7 +420,7 @@ def test_how_far_branches_miss_each_other_is_found_from_a_step_beside_them(monke
     @jax.jit
     @jax.vmap
     def found(apart, across, c, start, beside):
-        def trial(field, in_use, row, path, direction, x, shift):
+        def trial(field, in_use, row, path, direction, x, shift, rounding):
             u, w = x - start, beside + shift @ direction
             f, slope, zero = a * u + c * u**3, a + 3 * c * u**2, jnp.zeros(())
             s, phi = f + b * w, apart + f * w + b * w**2 / 2
@@ -455,7 +455,8 @@ def test_beside_a_step_all_rows_but_one_are_satisfied():
     field, direction = dataclasses.replace(field, system=system, scale=scale), jnp.array([0.6, 0.8])
     ends = jnp.array([[0.9, 0.3], [0.0, 0.0]])
     path = Path(number(1.0), number(3.0), ends, ends, jnp.array([[0.2, 0.4], [1.0, 2.0]]))
-    look = jax.jit(lambda x, shift: passage._trial_at(field, in_use, jnp.array(1), path, direction, x, shift))
+    rounding = number(1e-15)
+    look = jax.jit(lambda x, shift: passage._trial_at(field, in_use, jnp.array(1), path, direction, x, shift, rounding))
     found = look(number(0.25), jnp.array([0.1, 0.2]))
     # ℓ/size of the second row across the first one.
     across = 0.6 / 4.0
@@ -475,30 +476,48 @@ def test_a_pose_that_cannot_be_closed_is_left_after_eight_corrections():
     (field, in_use, _), ends = _passing(), jnp.array([[1.0, 0.5], [0.0, 0.0]])
     field, zero = dataclasses.replace(field, system=system), jnp.zeros(())
     path = Path(zero, zero + 1, ends, ends, jnp.zeros((2, 2)))
-    look = jax.jit(lambda: passage._trial_at(field, in_use, jnp.array(1), path, jnp.eye(2)[0], zero, jnp.zeros(2)))
+    look = jax.jit(
+        lambda: passage._trial_at(field, in_use, jnp.array(1), path, jnp.eye(2)[0], zero, jnp.zeros(2), zero)
+    )
     np.testing.assert_allclose(look().miss * field.scale.span[1], 2.0**-7 + 0.5, rtol=1e-12)
 
 
-def test_a_pose_is_missed_by_more_than_what_closed_states_are_exact_to():
-    """φ₁ = x, closed to 2e-13, is closed once more, for φ₂ = x + 1.7 δ; of y, with ℓ = 1/2, 16 units of rounding count as nothing."""
-    rows = lambda t, q, p: jnp.stack([q[0], q[0] + p])
-    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("rows", rows)], params=0.0)
+def test_a_pose_is_missed_by_more_than_what_rounding_leaves():
+    """φ₁ = x, closed to 2e-13, is closed once more, for φ₂ = k x + 1.7 δ, of which rounding leaves its own and k times that of φ₁."""
+    rows = lambda t, q, p: jnp.stack([q[0], p["k"] * q[0] + p["miss"]])
+    params = {"k": 1.0, "miss": 0.0}
+    system = jm.System(2, lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("rows", rows)], params=params)
     (field, in_use, _), zero = _passing(), jnp.zeros(())
-    scale = jm.system.Scale(*map(jnp.array, ([1.0, 1.0], [0.7, 1.7], [0.8, 0.5], [1.0, 1.0], 1.0)))
+    scale = jm.system.Scale(*map(jnp.array, ([1.0, 1.0], [0.7, 1.7], [0.8, 0.5], [3.0, 5.0], 1.0)))
+    ends = jnp.array([[1.4e-13, 0.3], [0.0, 0.0]])
+    path = Path(zero, zero + 1, ends, ends, jnp.zeros((2, 2)))
 
     @jax.jit
     @jax.vmap
-    def found(y, miss):
-        ends = jnp.stack([jnp.stack([jnp.array(1.4e-13), y]), jnp.zeros(2)])
-        turned = dataclasses.replace(field, system=system.with_params(1.7 * miss), scale=scale)
-        path = Path(zero, zero + 1, ends, ends, jnp.zeros((2, 2)))
-        trial = passage._trial_at(turned, in_use, jnp.array(1), path, jnp.eye(2)[0], zero, jnp.zeros(2))
+    def found(k, miss):
+        turned = dataclasses.replace(field, system=system.with_params({"k": k, "miss": 1.7 * miss}), scale=scale)
+        trial = passage._trial_at(
+            turned, in_use, jnp.array(1), path, jnp.eye(2)[0], zero, jnp.zeros(2), jnp.array(1e-14)
+        )
         return trial.missed, trial.miss
 
-    y, miss = [0, 0, 0, 0, 1e4, -1e4], [2e-13, 4e-13, -2e-13, -4e-13, 6e-11, 8e-11]
-    missed, distance = found(*map(jnp.array, (y, miss)))
-    assert missed.tolist() == [False, True] * 3
-    np.testing.assert_allclose(distance, np.where(missed, miss, 0), rtol=1e-12)
+    for k in (1.0, -20.0):
+        least = 1e-14 * (1 + abs(k) * 0.7 / 1.7)
+        miss = np.array([0.99, 1.01, -0.99, -1.01]) * least
+        missed, distance = found(jnp.full(4, k), jnp.array(miss))
+        assert missed.tolist() == [False, True] * 2
+        np.testing.assert_allclose(distance, np.where(missed, miss, 0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("turns, far", [(0, 0.0), (1e5, 0.0), (0, 1e3)])
+def test_what_rounding_leaves_of_rows_is_found_by_trying(turns, far):
+    """Of an angle after 1e5 turns, or a place 1e3 m away, some units of these; of others of what is near."""
+    rows = lambda t, q, p: jnp.stack([p + jnp.sin(q[0]) - (p + 0.3), q[1] * jnp.cos(q[0]) - 0.2])
+    system = jm.System(2, lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("rows", rows)], params=far)
+    state = jm.as_state(system, [0.3 + 2 * np.pi * turns, 0.2])
+    found, eps = float(jm.system.rounding_nearby(system, state)), np.finfo(float).eps
+    expected = eps * max(1.0, 2 * np.pi * turns, far)
+    assert 0.1 * expected < found < 10 * expected
 
 
 def test_a_pose_is_looked_for_where_a_row_in_use_has_turned_by_more_than_a_right_angle(monkeypatch):

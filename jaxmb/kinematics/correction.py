@@ -285,14 +285,15 @@ def at_rest(
     eps, rate = jnp.finfo(position.dtype).eps, scale.rate
     # The combination of rows that nearly vanishes, relative to that of Φ.
     weights = factor.vanishing / scale.row
-    total = jnp.abs(weights) @ scale.span
+    total, own = jnp.abs(weights) @ scale.span, jnp.abs(jnp.diagonal(weights)) * scale.span
     relative = lambda r: jnp.abs(weights @ r) / jnp.where(total > 0, total, 1)
     off = jnp.maximum(relative(position), relative(velocity) / jnp.where(rate > 0, rate, 1))
     # Both metrics: a light body alone must not make rows count as dependent.
     close = (factor.remainders < CLOSE) & (by_lengths(scale, factor, quick=True).gap < CLOSE)
     close &= factor.in_use  # a row that is lost here is left alone already
     # Remainders of other rows may be infinite, and a residual that is known to be zero times them is no number.
-    return close & (off * jnp.where(close, factor.remainders, 0) <= 4 * eps) & (off <= eps**0.75)
+    # All of the combination is left in the row itself, however small its part in it is: less than what a drift correction admits.
+    return close & (off * jnp.where(close, factor.remainders, 0) <= 4 * eps) & (off * total <= eps**0.75 * own)
 
 
 def distance_to_dependence(scale: Scale, factor: AbstractFactor, quick: bool = False) -> Float[Array, ""]:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 from ..formulation import EXACT
 from ..foundations import where_needed
 from ..kinematics import CLOSE, by_lengths
-from ..system import System, extent, residuals, rows_at
+from ..system import State, System, residuals, rounding_nearby, rows_at
 from .state_vector import StateVector
 from .vector_field import VectorField
 
@@ -22,8 +22,8 @@ Scalar = Float[Array, ""]
 TRIALS, CORRECTIONS = 14, 8
 # A remainder along the step that is so small beside the largest is zero.
 ZERO = 1e-6
-# φ is exact to so many units of rounding of the coordinates, relative to their reach: of an angle after many turns, say.
-ROUNDING = 16
+# φ of a row is exact to so many times what rounding leaves of rows nearby.
+TIMES = 2
 # φ at the pose is known where the last trial has changed it by less than this part.
 SETTLED = 0.1
 # A row vanishes along the step where its remainder is less than this part of the largest one; else it only turns.
@@ -94,7 +94,7 @@ class _Trial(eqx.Module):
         rate: h (C v + b) of the row for a velocity that all others allow, relative to its size.
         length: of the remainder.
         off_manifold: the largest |φ|/Φ before the pose was corrected.
-        miss: φ/Φ of the row; zero where that is no more than what closed states are exact to.
+        miss: φ/Φ of the row; zero where that is rounding.
         across: that direction, each coordinate in units of its length ℓ (nv,).
     """
 
@@ -184,13 +184,15 @@ def _at_sign_change(
     moved by that, until φ does not change any more.
     """
     zero, no, none = jnp.zeros_like(path.t0), jnp.array(False), jnp.zeros_like(direction)
+    middle = State((path.t0 + path.t1) / 2, path.at(jnp.asarray(0.5, zero.dtype)), path.rates[0], field.scale)
+    rounding = TIMES * jnp.maximum(rounding_nearby(field.system, middle), jnp.finfo(zero.dtype).eps)
 
     def trial(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         n, bracket, before, slope, largest, tracking, _ = carry
         x = jnp.where(n < 2, n.astype(zero.dtype), bracket.middle)
         x = jnp.where(tracking, jnp.clip(before.x - before.ahead / slope, 0, 1), x)
         shift = before.shift - jnp.where(tracking, before.rate / slope, 0) * before.across
-        now = _trial_at(field, in_use, row, path, direction, x, shift)
+        now = _trial_at(field, in_use, row, path, direction, x, shift, rounding)
         largest = jnp.maximum(largest, now.length)
         settled = tracking & (jnp.abs(now.miss - before.miss) <= SETTLED * jnp.abs(now.miss))
         converging = (n > 1) & (tracking | (jnp.abs(now.ahead) < ZERO * largest))
@@ -220,8 +222,9 @@ def _trial_at(
     direction: Float[Array, " nv"],
     x: Scalar,
     shift: Float[Array, " nv"],
+    rounding: Scalar,
 ) -> _Trial:
-    """A pose at x along the step and `shift` beside it, corrected by all rows but one."""
+    """A pose at x along the step and `shift` beside it, corrected by all rows but one; up to `rounding` φ/Φ of a row is zero."""
     system, scale, others = field.system, field.scale, in_use & (np.arange(field.system.m) != row)
     h = path.t1 - path.t0
     t = path.t0 + x * h
@@ -234,13 +237,17 @@ def _trial_at(
         residual, rate = residuals(system, t, q, v)
         own = factor.root @ (terms.jacobian[row] / factor.scale[row])
         # The remainder of the row beside all others, as a vector: its component along the direction at the start has a sign.
-        rest = own - (factor.basis @ own) @ factor.basis
-        row_rate = h * (rate[row] - terms.jacobian[row] @ factor.particular(rate)) / factor.scale[row]
+        along = factor.basis @ own
+        rest = own - along @ factor.basis
+        # What the row is without it, as a combination of the others; what rounding leaves of them is found in it too.
+        parts = jnp.where(others, along @ factor.weights, 0)
+        row_rate = h * (rate[row] / factor.scale[row] - parts @ (rate / factor.scale))
+        sizes = scale.span / factor.scale
+        exact = rounding * (1 + jnp.abs(parts) @ sizes / sizes[row])
         off, miss = jnp.abs(residual) / scale.span, residual[row] / scale.span[row]
-        eps = jnp.finfo(off.dtype).eps
-        exact = jnp.maximum(eps**EXACT, ROUNDING * eps * scale.passing(extent(system, q)))
         # The row in question is not closed: what is left of it at this pose is what is asked for.
-        on = jnp.all(jnp.where(others, off, 0) <= exact)
+        closed = jnp.maximum(jnp.finfo(off.dtype).eps ** EXACT, rounding)
+        on = jnp.all(jnp.where(others, off, 0) <= closed)
         trial = _Trial(
             x=x,
             shift=shift,

@@ -1,20 +1,18 @@
 """Why a run has failed, in words."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ..foundations import RESULTS, listing, program
-from ..system import State, System, position_residual, undefined
+from ..system import State, System, rounding_nearby, undefined
 from .drift import AbstractDrift
 from .solution import Solution
 
 # At so many times of an interval constraints are looked at, and so often in the part of it where they cease to be defined.
 TIMES, ROUNDS = 33, 4
-# What rounding leaves in constraints is found at so many pairs of poses, by moves of this power of eps, and is of consequence from this part of the
-# tolerance on.
-POSES, MOVE, NOTABLE = 8, 0.45, 0.1
+# What rounding leaves in constraints is of consequence from this part of the tolerance on.
+NOTABLE = 0.1
 
 
 def reason(system: System, drift: AbstractDrift, start: State, solution: Solution) -> str:
@@ -26,7 +24,7 @@ def reason(system: System, drift: AbstractDrift, start: State, solution: Solutio
     if cause := _undefined_from(acting, last, solution.ts[min(reached + 1, len(solution.ts) - 1)]):
         return cause
     text = text_of_result(system, solution)
-    rounding, tolerance = float(_rounding(acting, last)), drift.tolerance(last.q.dtype)
+    rounding, tolerance = float(program(rounding_nearby)(acting, last)), drift.tolerance(last.q.dtype)
     if rounding > NOTABLE * tolerance:
         text += (
             f" Rounding alone leaves {rounding:.1g} of the mechanism's size in constraints, of which the drift correction admits {tolerance:.1g}: places are far from the "
@@ -59,14 +57,3 @@ def _undefined_from(system: System, last: State, until: Array) -> str:
         index, text = undefined(system, ts, last.q, last.v)
         begin, end = ts[max(index - 1, 0)], ts[index]
     return text
-
-
-@program
-def _rounding(system: System, state: State) -> Float[Array, ""]:
-    """What rounding leaves of the constraints at poses around a state, relative to the size of the mechanism."""
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], (POSES, system.nv))
-    moves = jnp.finfo(state.q.dtype).eps ** MOVE * signs * state.scale.reach
-    at = jax.vmap(lambda move: position_residual(system, state.t, system.displaced(state.q, move)))
-    # A second difference: places far from the origin do not move smoothly with their coordinates.
-    bend = at(moves) + at(-moves) - 2 * at(0 * moves)
-    return jnp.max(jnp.abs(bend) / state.scale.span, initial=0)

@@ -30,6 +30,7 @@ from .measure import extent as extent
 from .measure import free_acceleration as free_acceleration
 from .measure import measure as measure
 from .measure import measuring_root as measuring_root
+from .measure import rounding_nearby as rounding_nearby
 from .measure import with_rate as with_rate
 from .mode import Mode as Mode
 from .mode import in_turn as in_turn
