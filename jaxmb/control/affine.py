@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..foundations import Limits, contract, program, quotient
+from ..foundations import Limits, contract, positive_or_one, program, quotient
 from ..linalg import (
     ConstrainedFactor,
     cutoff,
@@ -123,7 +123,7 @@ def drive(plant: Plant, limits: Limits | None = None) -> Drive:
         basis=basis,
         by_input=by_input,
         limits=weights,
-        size=jnp.where(size > 0, size, 1),
+        size=positive_or_one(size),
         rank_tol=cutoff(plant.formulation.rank_tol, size.dtype),
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import quotient
+from ..foundations import positive_or_one, quotient
 from ..linalg import (
     RANK_TOL,
     ConstrainedFactor,
@@ -69,8 +69,7 @@ class Balance(eqx.Module):
             return metric, terms.jacobian, terms.scale
         pushes = (self.system.actuation(self.t, q) * self.weights).T
         # Sizes are units: they decide what rows are compared with, and have no derivative.
-        sizes = lax.stop_gradient(row_norms(metric, pushes))
-        sizes = jnp.where(sizes > 0, sizes, 1)
+        sizes = positive_or_one(lax.stop_gradient(row_norms(metric, pushes)))
         return metric, jnp.concatenate([terms.jacobian, pushes]), jnp.concatenate([terms.scale, sizes])
 
     def ways(self, q: Float[Array, " nq"]) -> Float[Array, " nv"]:
@@ -170,11 +169,11 @@ def stiffness(
     # count. Where inputs hold any pose all of it is rounding, of the forces that act over the ways of coordinates.
     softest, unit = cutoff(SOFTEST, q.dtype), jnp.sqrt(jnp.diagonal(metric))
     lever = jnp.max(unit * problem.ways(q))
-    natural = jnp.max(values[2] / unit) / jnp.where(lever > 0, lever, jnp.inf)
+    natural = quotient(jnp.max(values[2] / unit), lever)
     least = ROUNDING * jnp.finfo(q.dtype).eps / softest * natural
     stiffest = jnp.broadcast_to(jnp.maximum(jnp.max(lengths[count:], initial=0), least), (system.nv,))
-    sizes = lax.stop_gradient(jnp.concatenate([problem.scale.row, lengths[system.m : count], stiffest]))
-    sizes = jnp.where(sizes > 0, sizes, 1)
+    sizes = jnp.concatenate([problem.scale.row, lengths[system.m : count], stiffest])
+    sizes = positive_or_one(lax.stop_gradient(sizes))
     scaled = lax.stop_gradient(rows / sizes[:, None]) @ inverse_root(metric).T
     # Constraints first, to the cut-off of ranks; then stiffness, to its own.
     chosen = Eliminated.of(scaled).eliminate(

@@ -26,6 +26,7 @@ from ..foundations import (
     enforce,
     expect_available,
     expect_shape,
+    positive_or_one,
     program,
     strong,
     table,
@@ -236,8 +237,8 @@ def _minimise(problem: Balance) -> tuple[Float[Array, " nq"], Float[Array, " nv"
         return count + 1, trials[best], best > 0, imbalance
 
     # Forces at the start are the unit of the merit function; residuals of positions have none.
-    size = jnp.sum((inverse_root(problem.rows(problem.start)[0]) @ problem.force(problem.start, problem.u)) ** 2)
-    size = jnp.where(size > 0, size, 1)
+    root = inverse_root(problem.rows(problem.start)[0])
+    size = positive_or_one(jnp.sum((root @ problem.force(problem.start, problem.u)) ** 2))
     go = lambda carry: carry[2] & (carry[0] < STEPS)
     start = (jnp.array(0), problem.start, jnp.array(True), jnp.zeros(system.nv, problem.start.dtype))
     _, q, _, imbalance = lax.while_loop(go, improve, start)

@@ -8,7 +8,16 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation
-from ..foundations import FunctionOfState, Limits, TextInNotebooks, contract, counted, listing, program
+from ..foundations import (
+    FunctionOfState,
+    Limits,
+    TextInNotebooks,
+    contract,
+    counted,
+    listing,
+    positive_or_one,
+    program,
+)
 from ..linalg import metric_root
 from ..reaction import analyse_reactions
 from ..system import State, System
@@ -166,8 +175,7 @@ def _arrays(plant: Plant, forces: AbstractForces, output: object, limits: Array 
     authority = force_authority(plant, moving, moving.actuation(), forces)
     mass, jacobian = plant.terms.mass, plant.terms.jacobian
     root = metric_root(mass, jacobian)
-    lengths = jnp.linalg.norm(jacobian @ root.T, axis=1)
-    lengths = jnp.where(lengths > 0, lengths, 1)
+    lengths = positive_or_one(jnp.linalg.norm(jacobian @ root.T, axis=1))
     return {
         "alone": authority.alone,
         "by_input": authority.by_input,

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..foundations import RESULTS, SUCCESS, lasting
+from ..foundations import RESULTS, SUCCESS, lasting, positive_or_one
 from ..linalg import bounded_minimum, inverse_root
 from ..system import State
 from .steps import AbstractStepper
@@ -191,7 +191,7 @@ def input_sizes(about: Expansion) -> Float[Array, " nu"]:
     later = jnp.cumsum(jnp.abs(jnp.diagonal(later, axis1=1, axis2=2))[::-1], axis=0)[::-1]
     own = jnp.abs(jnp.diagonal(about.curvatures[:, n:, n:], axis1=1, axis2=2))
     sizes = jnp.max(own + jnp.einsum("kij,ki->kj", about.steps[:, :, n:] ** 2, later), axis=0)
-    return jnp.where(sizes > 0, sizes, 1)  # an input without cost or effect
+    return positive_or_one(sizes)  # an input without cost or effect
 
 
 def backward(

@@ -25,6 +25,7 @@ from ..foundations import (
     expect_shape,
     is_concrete,
     listing,
+    positive_or_one,
     program,
     result_of,
     shape_of,
@@ -181,7 +182,7 @@ def _choose(
     sizes = row_norms(metric, rows)
     jacobian = jnp.concatenate([jnp.where(system.holonomic[:, None], terms.jacobian, 0), rows])
     none = jnp.zeros(jacobian.shape[0], state.q.dtype)
-    scale = jnp.concatenate([terms.scale, jnp.where(sizes > 0, sizes, 1)])
+    scale = jnp.concatenate([terms.scale, positive_or_one(sizes)])
     return chosen, partition.choose(
         Terms(mass=terms.mass, force=terms.force, jacobian=jacobian, offset=none, gamma=none, scale=scale)
     )

@@ -5,14 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ..foundations import (
-    Limits,
-    NonNegative,
-    TextInNotebooks,
-    contract,
-    program,
-    quotient,
-)
+from ..foundations import Limits, NonNegative, TextInNotebooks, contract, positive_or_one, program, quotient
 from ..linalg import PseudoInverse, invert, metric_root
 from .affine import Drive, drive
 from .output import OutputRows
@@ -93,8 +86,7 @@ def chart(
     # Rows of an output are compared by what they would be without constraints, so that metres and radians do not
     # matter.
     root = lax.stop_gradient(metric_root(plant.terms.mass, plant.terms.jacobian))
-    sizes = jnp.linalg.norm(lax.stop_gradient(rows.jacobian) @ root.T, axis=1)
-    sizes = jnp.where(sizes > 0, sizes, 1)
+    sizes = positive_or_one(jnp.linalg.norm(lax.stop_gradient(rows.jacobian) @ root.T, axis=1))
     matrix = rows.jacobian @ actuators.basis.T
     scaled = matrix / sizes[:, None]
     inverse = invert(scaled, actuators.rank_tol, damping=damping)

@@ -16,6 +16,7 @@ from ..foundations import (
     as_function,
     contract,
     listing,
+    positive_or_one,
     program,
     shape_of,
 )
@@ -291,7 +292,6 @@ def _sizes(plant: Plant, forces: AbstractForces) -> Float[Array, " k"]:
     rows = lax.stop_gradient(plant.rows.jacobian)
     root = metric_root(lax.stop_gradient(plant.terms.mass), lax.stop_gradient(plant.terms.jacobian))
     # ‖C_i M^(−1/2)‖, so that λ_i times it is a force of row i in units of M⁻¹.
-    lengths = jnp.linalg.norm(rows @ root.T, axis=1)
-    lengths = jnp.where(lengths > 0, lengths, 1)
+    lengths = positive_or_one(jnp.linalg.norm(rows @ root.T, axis=1))
     sizes = jnp.linalg.norm(lax.stop_gradient(forces.weights(plant)) / lengths, axis=1)
-    return jnp.where(sizes > 0, sizes, 1)
+    return positive_or_one(sizes)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import Finite, Vector, as_floats, contract, index_among, is_concrete
+from ..foundations import Finite, Vector, as_floats, contract, index_among, is_concrete, positive_or_one
 from ..system import joint_names
 from .clock import Timetable
 from .controller import AbstractController
@@ -92,5 +92,5 @@ class Recorded(AbstractController):
         k = jnp.minimum(i + 1, last)
         width = self.ts[k] - self.ts[i]
         # The inner `where` keeps the quotient finite at the last entry, whose width is zero, and so its gradient.
-        share = jnp.clip((t - self.ts[i]) / jnp.where(width > 0, width, 1.0), 0.0, 1.0)
+        share = jnp.clip((t - self.ts[i]) / positive_or_one(width), 0.0, 1.0)
         return self.values[i] + share * (self.values[k] - self.values[i])

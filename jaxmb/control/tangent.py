@@ -7,6 +7,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import CoordinatePartition
+from ..foundations import positive_or_one
 from ..linalg import ConstrainedFactor, row_norms
 from ..system import State, System, Terms, rows_at, velocity_residual
 from .readings import StateReadings, rate_rows, rates
@@ -71,7 +72,7 @@ def _factor(
         metric,
         jnp.concatenate([jnp.where(in_use[:, None], terms.jacobian, 0), rows]),
         # A reading of any unit counts as one row of unit length; its size decides nothing but rank.
-        jnp.concatenate([terms.scale, lax.stop_gradient(jnp.where(sizes > 0, sizes, 1))]),
+        jnp.concatenate([terms.scale, lax.stop_gradient(positive_or_one(sizes))]),
         jnp.concatenate([in_use, jnp.ones(rows.shape[0], bool)]),
         partition.rank_tol,
     )

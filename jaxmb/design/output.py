@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ..foundations import Finite, as_floats, check_fields, contract, function_of, listing
+from ..foundations import Finite, as_floats, check_fields, contract, function_of, listing, positive_or_one, square_root
 from ..mechanism import Marker, as_vector, connection_slot, linkage_of, marker
 from ..output import angle_between, coordinate, position, velocity
 from ..system import State, System, in_turn
@@ -227,9 +227,7 @@ class BearingLoad(AbstractOutput):
     def __call__(self, system: System, states: State) -> Float[Array, " n"]:
         """The forces."""
         force = joint_forces(system, states, self.joint)
-        square = jnp.sum(force**2, axis=-1)
-        # The derivative of a root is infinite at zero, where the size itself has none.
-        return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+        return square_root(jnp.sum(force**2, axis=-1))
 
 
 class Effort(AbstractOutput):
@@ -306,7 +304,7 @@ def _extreme(read: Callable[[System, State], Array], system: System, states: Sta
             a, b, c = sign * read(fixed, around)
             # The vertex, or the higher end of three values that have none, in steps from the middle; within the room.
             bend, ends = 2 * b - a - c, jnp.where(c > a, 1.0, -1.0)
-            way = jnp.where(bend > 0, 0.5 * (c - a) / jnp.where(bend > 0, bend, 1.0), ends)
+            way = jnp.where(bend > 0, 0.5 * (c - a) / positive_or_one(bend), ends)
             way = jnp.clip(way, (lowest - middle) / step, (highest - middle) / step)
             return middle + way * step, b + 0.5 * (c - a) * way - 0.5 * bend * way**2
 
@@ -324,7 +322,7 @@ def _heights(values: Float[Array, " n"]) -> Float[Array, " n"]:
     """About how high a maximum near each of several values is; less than all of them where there is none."""
     before, after = (jnp.append(values[:1], values[:-1]), jnp.append(values[1:], values[-1:]))
     bend = 2 * values - before - after
-    vertex = values + 0.125 * (after - before) ** 2 / jnp.where(bend > 0, bend, 1.0)
+    vertex = values + 0.125 * (after - before) ** 2 / positive_or_one(bend)
     return jnp.where((values >= before) & (values >= after), vertex, jnp.min(values) - 1)
 
 

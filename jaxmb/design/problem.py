@@ -14,7 +14,18 @@ from ..fit import Parameter
 from ..fit.parameter import Unknowns
 from ..fit.residuals import AbstractResiduals
 from ..fit.target import Setup
-from ..foundations import RESULTS, SUCCESS, Numbers, as_parameters, calling, counted, listing, program, strong
+from ..foundations import (
+    RESULTS,
+    SUCCESS,
+    Numbers,
+    as_parameters,
+    calling,
+    counted,
+    listing,
+    positive_or_one,
+    program,
+    strong,
+)
 from ..kinematics import assemble
 from ..mechanism import AbstractMechanism, linkage_of
 from ..system import State, System, constraint_jacobian
@@ -291,7 +302,7 @@ def _limits(goal: Goal, values: Array) -> Float[Array, " l"]:
     own = jnp.max(jnp.abs(values))
     size = lambda limit: jnp.broadcast_to(jnp.maximum(jnp.abs(limit), own), values.shape).ravel()
     sizes = jnp.concatenate([jnp.zeros(0), *(size(x) for x in (goal.low, goal.high) if x is not None)])
-    return jnp.where(sizes > 0, sizes, 1.0)
+    return positive_or_one(sizes)
 
 
 def failure(cycle: Cycle, poses: Poses) -> str:

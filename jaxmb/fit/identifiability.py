@@ -6,7 +6,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..foundations import TextInNotebooks, aligned
+from ..foundations import TextInNotebooks, aligned, positive_or_one
 from .start import pivots
 
 # Directions in which residuals change by less than this part of the strongest are unknown: errors of runs with tolerances to 1e-6 look so.
@@ -22,7 +22,7 @@ def eliminated(jacobian: Float[Array, "R N"], parameters: int) -> Float[Array, "
     rest = jacobian[:, parameters:]
     sizes = jnp.linalg.norm(rest, axis=0)
     # Columns of biases and of starts have units of their own; of unit length their rank is that of directions.
-    rest = rest / jnp.where(sizes > 0, sizes, 1.0)
+    rest = rest / positive_or_one(sizes)
     columns = jacobian[:, :parameters]
     if not rest.shape[1]:
         return columns

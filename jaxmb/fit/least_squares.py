@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..foundations import RESULTS, SUCCESS, lasting
+from ..foundations import RESULTS, SUCCESS, lasting, positive_or_one
 from ..linalg import bounded_round
 from .residuals import AbstractResiduals
 
@@ -116,7 +116,7 @@ def advance(problem: AbstractResiduals, search: Search, rtol: Float[Array, ""], 
     first = search.iterations == 0
     is_finite = jnp.isfinite(cost) & jnp.all(jnp.isfinite(jacobian))
     # Nielsen's ratio ρ of the fall that came to the fall that was predicted.
-    gain = (search.cost - cost) / jnp.where(search.predicted > 0, search.predicted, 1.0)
+    gain = (search.cost - cost) / positive_or_one(search.predicted)
     accepted = is_finite & (first | ((gain > ACCEPTANCE) & (cost < search.cost)))
     better = lambda new, old: jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
     y, r, jacobian, cost = better((search.trial, r, jacobian, cost), (search.y, search.r, search.jacobian, search.cost))

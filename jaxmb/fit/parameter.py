@@ -24,6 +24,7 @@ from ..foundations import (
     expect_shape,
     function_of,
     is_concrete,
+    positive_or_one,
 )
 from .target import Location, Setup, locate
 
@@ -221,7 +222,7 @@ def _bounds(parameter: Parameter, nominal: Array) -> tuple[Array, Array, Array]:
     low, high = (jnp.broadcast_to(arguments[key], nominal.shape) for key in ("min_value", "max_value"))
     # A value of zero tells no scale.
     width = jnp.where(jnp.isfinite(high - low), high - low, 1.0)
-    scale = jnp.where(nominal != 0, jnp.abs(nominal), jnp.where(width > 0, width, 1.0))
+    scale = jnp.where(nominal != 0, jnp.abs(nominal), positive_or_one(width))
     # A unit, not a quantity: covariances and steps must not depend on derivatives of it.
     scale = jax.lax.stop_gradient(jnp.broadcast_to(arguments.get("scale", scale), nominal.shape))
     if is_concrete(nominal, low, high):

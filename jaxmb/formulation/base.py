@@ -9,7 +9,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from ..dependence import Decision, decide
-from ..foundations import RESULTS, Positive, TextInNotebooks, check_fields, program, result_of
+from ..foundations import RESULTS, Positive, TextInNotebooks, check_fields, positive_or_one, program, result_of
 from ..linalg import ConstrainedFactor, SparseRows, cutoff, independent_rows, minimum_norm_multipliers
 from ..system import Nearby, Terms
 from .interpolation import beside_singular_poses
@@ -219,7 +219,7 @@ def contradiction(
     typical_size = abs(jacobian) @ typical / scale
     # Per row in units of σ, so that neither scaled rows nor a change of units decide.
     size = jnp.maximum(size, SMALL_ROW * jnp.max(jnp.maximum(size, typical_size), initial=0))
-    return jnp.abs(jacobian @ vdot - gamma) / scale / jnp.where(size > 0, size, 1)
+    return jnp.abs(jacobian @ vdot - gamma) / scale / positive_or_one(size)
 
 
 def contradiction_tol(dtype: DTypeLike) -> float:

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..deferral import with_fallback
 from ..dependence import generic_direction
+from ..foundations import positive_or_one
 from ..linalg import ConstrainedFactor
 from ..system import Nearby, Terms, evaluate_at, position_residual, rows_at, velocity_residual
 
@@ -112,10 +113,10 @@ def _interpolated(
     typical = lax.stop_gradient(jnp.maximum(size(direct), jnp.linalg.norm(here.root @ terms.force)))
     # Where both agree the direct one is exact enough, and its derivatives are those of the terms alone.
     agrees = lax.stop_gradient(size(vdot - direct) <= eps**AGREES * size(vdot) + eps**VANISHES * typical)
-    apart = size(lax.stop_gradient(v - state.v)) / jnp.where(speed > 0, speed, 1)
+    apart = size(lax.stop_gradient(v - state.v)) / positive_or_one(speed)
     turning = jnp.max(here.speeds(terms.nearby.jacobian_derivative(state.v, 1.0)), initial=0)
     # Nothing to compare with: rounding ε of φ leaves ε/g² of v open, and ε/g³ of v̇ where the rows turn fast.
-    ambiguity = eps / remainder**2 * jnp.maximum(1, speed * turning / (remainder * jnp.where(typical > 0, typical, 1)))
+    ambiguity = eps / remainder**2 * jnp.maximum(1, speed * turning / (remainder * positive_or_one(typical)))
     uncertainty = jnp.where(closed, apart, jnp.where(remainder < BESIDE, ambiguity, 0))
     return Beside(jnp.where(closed & ~agrees, vdot, direct), lax.stop_gradient(uncertainty))
 

@@ -7,7 +7,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import Positive, contract, expect_available, expect_shape
+from ..foundations import Positive, contract, expect_available, expect_shape, positive_or_one
 from ..linalg import ConstrainedFactor, row_norms
 from ..system import System, Terms
 
@@ -22,7 +22,7 @@ def metric_factor(
     # σ belongs to the metric of M. Rows are in use or not already, so that sizes only scale here and need no derivative, which at a zero
     # row would be NaN.
     sizes = lax.stop_gradient(row_norms(weight, terms.jacobian))
-    return ConstrainedFactor(weight, terms.jacobian, jnp.where(sizes > 0, sizes, 1), in_use, 0.0)
+    return ConstrainedFactor(weight, terms.jacobian, positive_or_one(sizes), in_use, 0.0)
 
 
 def multipliers_of(factor: ConstrainedFactor, reaction: Float[Array, " nv"]) -> Float[Array, " m"]:

@@ -2,11 +2,13 @@
 
 from .arrays import as_floats as as_floats
 from .arrays import as_jax as as_jax
-from .arrays import quotient as quotient
 from .arrays import as_parameters as as_parameters
 from .arrays import default_float as default_float
 from .arrays import in_numpy as in_numpy
 from .arrays import index_among as index_among
+from .arrays import positive_or_one as positive_or_one
+from .arrays import quotient as quotient
+from .arrays import square_root as square_root
 from .arrays import stacked as stacked
 from .arrays import strong as strong
 from .blank import Blank as Blank

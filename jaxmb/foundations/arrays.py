@@ -31,11 +31,21 @@ def as_floats(value: PyTree[ArrayLike]) -> jax.Array:
     return jnp.asarray(np.asarray(value, default_float()) if by_numpy else value, default_float())
 
 
-def quotient(a: Float[Array, "..."], b: Float[Array, "..."]) -> Float[Array, "..."]:
+def positive_or_one(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """X where it is positive, else 1: what may be divided by, with derivatives that are no NaN."""
+    return jnp.where(x > 0, x, 1)
+
+
+def quotient(a: Float[Array, "..."] | float, b: Float[Array, "..."]) -> Float[Array, "..."]:
     """a/b where b is positive, else zero."""
-    positive = b > 0
     # `where` inside and outside: what is not chosen is differentiated too, and a division by zero would make NaN of it.
-    return jnp.where(positive, a / jnp.where(positive, b, 1), 0)
+    return jnp.where(b > 0, a / positive_or_one(b), 0)
+
+
+def square_root(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """√x where x is positive, else zero, and there without a derivative, which would be infinite."""
+    # `where` inside and outside, as in `quotient`: 0 · inf is NaN in the derivative of what is not chosen.
+    return jnp.where(x > 0, jnp.sqrt(positive_or_one(x)), 0)
 
 
 def _as_array(leaf: object) -> object:

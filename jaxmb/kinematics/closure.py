@@ -18,6 +18,7 @@ from ..foundations import (
     expect_available,
     function_of,
     over_leading_axes,
+    positive_or_one,
     shape_of,
 )
 from ..system import (
@@ -219,8 +220,7 @@ def restrict(system: System, closure: Closure, state: State) -> State:
     off = jnp.minimum(off, jnp.abs(off - 2 * jnp.pi * jnp.round(off / (2 * jnp.pi))))
     tol = float(jnp.finfo(q.dtype).eps) ** 0.5
     # Relative to how far each coordinate reaches, and how fast it is: units do not matter.
-    positive = lambda x: jnp.where(x > 0, x, 1)
-    reach, rate = positive(state.scale.reach), positive(state.scale.rate)[..., None]
+    reach, rate = positive_or_one(state.scale.reach), positive_or_one(state.scale.rate)[..., None]
     off, gaps = off / reach, jnp.abs(speed - state.v) / (reach * rate)
     checks = []
     for i in embedding.dependent:

@@ -13,6 +13,7 @@ from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..formulation import EXACT, AbstractFormulation
+from ..foundations import positive_or_one
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, independent_rows, solve_spd
 from ..system import (
     Scale,
@@ -286,8 +287,8 @@ def at_rest(
     # The combination of rows that nearly vanishes, relative to that of Φ.
     weights = factor.vanishing / scale.row
     total, own = jnp.abs(weights) @ scale.span, jnp.abs(jnp.diagonal(weights)) * scale.span
-    relative = lambda r: jnp.abs(weights @ r) / jnp.where(total > 0, total, 1)
-    off = jnp.maximum(relative(position), relative(velocity) / jnp.where(rate > 0, rate, 1))
+    relative = lambda r: jnp.abs(weights @ r) / positive_or_one(total)
+    off = jnp.maximum(relative(position), relative(velocity) / positive_or_one(rate))
     # Both metrics: a light body alone must not make rows count as dependent.
     close = (factor.remainders < CLOSE) & (by_lengths(scale, factor, quick=True).gap < CLOSE)
     close &= factor.in_use  # a row that is lost here is left alone already

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation, contradiction_tol, formulation_at
-from ..foundations import TextInNotebooks, all_hold, contract, expect_concrete, program, strong
+from ..foundations import TextInNotebooks, all_hold, contract, expect_concrete, positive_or_one, program, strong
 from ..linalg import Eliminated, cutoff, independent_rows, metric_rows, regular_metric, row_norms
 from ..system import State, System, Topology, apply_mode, evaluate, linear_algebra, massless, scaled_residuals
 from .closing import Guess, solve_guess
@@ -342,7 +342,7 @@ def _on_bodies(system: System, state: State, rank_tol: float) -> tuple[tuple[str
     body_rows = system.joints.body_rows(system, state)
     metric = regular_metric(body_rows.mass, body_rows.jacobian)
     size = row_norms(metric, body_rows.jacobian)
-    rows = metric_rows(metric, body_rows.jacobian, jnp.where(size > 0, size, 1))
+    rows = metric_rows(metric, body_rows.jacobian, positive_or_one(size))
     elimination = Eliminated.of(rows).eliminate(cutoff(rank_tol, rows.dtype))
     return (
         tuple(body_rows.rows),

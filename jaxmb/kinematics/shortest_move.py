@@ -7,6 +7,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from ..foundations import positive_or_one
 from ..linalg import ConstrainedFactor, independent_factor, independent_rows, regular_metric, row_norms
 from ..system import (
     Scale,
@@ -91,7 +92,7 @@ def fixed_sizes(metric: Array, extra: Array) -> Array:
     """The sizes σ (k,) of the rows of what is fixed; of one that vanishes at a pose, as of the first number of a quaternion, 1."""
     # Compared in the metric of M like all rows, else holds in metres and in millimetres would be of different rank.
     size = lax.stop_gradient(row_norms(metric, extra))
-    return jnp.where(size > 0, size, 1)
+    return positive_or_one(size)
 
 
 def consistent_velocities(

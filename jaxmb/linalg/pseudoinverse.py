@@ -7,6 +7,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from ..foundations import positive_or_one
 from .root import solve_spd
 
 # Rotations converge within ten sweeps over all pairs; a matrix that is not finite must end too.
@@ -112,7 +113,7 @@ def _damped(matrix: Array, threshold: Array, left: Array, right: Array, outside:
     # Directions in `outside` have values of zero, which do not count; their number is traced, the shape is not.
     at = jnp.clip(count - 1, 0, len(left) - 1)
     smallest = jnp.where(count <= len(left), left[at] @ matrix @ right[at], 0)  # with its first derivative
-    missing = jnp.maximum(1 - (smallest / jnp.where(threshold > 0, threshold, 1)) ** 2, 0)
+    missing = jnp.maximum(1 - (smallest / positive_or_one(threshold)) ** 2, 0)
     # A matrix of zeros without a size has no other damping: its inverse is zero.
     damping = jnp.where(jnp.any(matrix != 0) | (threshold > 0), threshold * missing, 1)
     square = matrix @ matrix.T + damping**2 * jnp.eye(k, dtype=matrix.dtype)
@@ -138,7 +139,7 @@ def spectral_norm(matrix: Float[Array, "k n"]) -> Float[Array, ""]:
     for i in range(DOUBLINGS):
         length = jnp.linalg.norm(power)
         # Brought to unit length before each squaring, else the 2⁹th power would overflow.
-        power = power / jnp.where(length > 0, length, 1)
+        power = power / positive_or_one(length)
         power, largest = power @ power, largest * length ** (0.5**i)
     return jnp.sqrt(largest * jnp.linalg.norm(power) ** (0.5**DOUBLINGS))
 
@@ -169,13 +170,12 @@ def decomposed(
     """Singular values in falling order, left and right singular vectors as rows, without derivatives."""
     k, n = matrix.shape
     # By its largest entry, so that no square overflows.
-    size = jnp.max(jnp.abs(matrix))
-    size = jnp.where(size > 0, size, 1)
+    size = positive_or_one(jnp.max(jnp.abs(matrix)))
     rows = matrix / size if k <= n else matrix.T / size
     turned, rotation = _orthogonalised(rows)
     lengths = jnp.linalg.norm(turned, axis=1)
     lengths, turned, rotation = _falling(lengths, turned, rotation)
-    unit = turned / jnp.where(lengths > 0, lengths, 1)[:, None]
+    unit = turned / positive_or_one(lengths)[:, None]
     return lengths * size, *((rotation, unit) if k <= n else (unit, rotation))
 
 

@@ -17,6 +17,7 @@ from jax import lax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
+from ..foundations import positive_or_one, quotient
 from .elimination import Eliminated
 from .root import inverse_root
 from .small import small
@@ -91,12 +92,12 @@ def _sizes_by_inertia(
         new = jnp.sum(jnp.where(heavy, squared / jnp.where(heavy, inertia, 1), 0), axis=1)
         # A row keeps the first size it gets: that by the masses nearest to it.
         sizes = jnp.where(sizes > 0, sizes, new)
-        pull = jnp.sum(jnp.where(sizes[:, None] > 0, squared / jnp.where(sizes > 0, sizes, 1)[:, None], 0), axis=0)
+        pull = jnp.sum(quotient(squared, sizes[:, None]), axis=0)
         inertia = jnp.where(heavy, inertia, pull)
     heaviest = jnp.max(inertia, initial=0)
-    alone = jnp.sum(squared, axis=1) / jnp.where(heaviest > 0, heaviest, 1)  # rows without any mass
+    alone = jnp.sum(squared, axis=1) / positive_or_one(heaviest)  # rows without any mass
     sizes = jnp.where(sizes > 0, sizes, alone)
-    return all_heavy, jnp.sqrt(jnp.where(sizes > 0, sizes, 1))
+    return all_heavy, jnp.sqrt(positive_or_one(sizes))
 
 
 def _inertia_beside(inertia: Float[Array, " nv"], squared: Float[Array, "m nv"]) -> Float[Array, " nv"]:
@@ -104,16 +105,15 @@ def _inertia_beside(inertia: Float[Array, " nv"], squared: Float[Array, "m nv"])
 
     Of those that are larger as they stand too: beside an entry that vanishes at a pose, as of a particle on a rod that hangs, any inertia looks small.
     """
-    nonzero = lambda x: jnp.where(x > 0, x, 1)
     balanced = squared
     for _ in range(BALANCING):
         largest = [jnp.max(balanced, axis=axis, keepdims=True, initial=0) for axis in (0, 1)]
-        balanced = balanced / jnp.sqrt(nonzero(largest[0]) * nonzero(largest[1]))
+        balanced = balanced / jnp.sqrt(positive_or_one(largest[0]) * positive_or_one(largest[1]))
     # What is rounding in the metric of M takes no part, whatever the units; in M itself rounding is no inertia.
     eps = SINGULAR * jnp.finfo(inertia.dtype).eps
-    sizes = squared / nonzero(jnp.maximum(inertia, eps * jnp.max(inertia, initial=0)))
+    sizes = squared / positive_or_one(jnp.maximum(inertia, eps * jnp.max(inertia, initial=0)))
     takes_part = (balanced > PART**2) & (sizes > eps**2 * jnp.max(sizes, axis=1, keepdims=True, initial=0))
-    beside = jnp.where(takes_part, inertia / nonzero(squared), 0)
+    beside = jnp.where(takes_part, inertia / positive_or_one(squared), 0)
     larger = math.sqrt(LIGHT) * inertia > inertia[:, None]
     part = jnp.where(takes_part, squared, 0)
     return jnp.max(part * jnp.max(jnp.where(larger, beside[:, None], 0), axis=2, initial=0), axis=0, initial=0)

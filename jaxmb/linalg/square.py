@@ -8,6 +8,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
+from ..foundations import positive_or_one
 from .constrained import orthonormal_rows
 
 
@@ -22,8 +23,7 @@ class Square(eqx.Module):
         """By orthonormal rows Q = W A, so that A⁻¹ = Qᵀ W."""
         constant, n = lax.stop_gradient(matrix), matrix.shape[0]
         # Rows of unit size: A is singular by how they lie, whatever units they have.
-        size = jnp.max(jnp.abs(constant), axis=1, keepdims=True)
-        size = jnp.where(size > 0, size, 1)
+        size = positive_or_one(jnp.max(jnp.abs(constant), axis=1, keepdims=True))
         # Plain array operations in place of LAPACK's LU, which batched in a time loop may never return.
         weights, basis, remainders = orthonormal_rows(constant / size, jnp.zeros(n))
         singular = jnp.any(remainders <= n * jnp.finfo(matrix.dtype).eps)

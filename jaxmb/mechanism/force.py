@@ -21,6 +21,8 @@ from ..foundations import (
     as_function,
     contract,
     default_float,
+    positive_or_one,
+    square_root,
 )
 from .marker import Marker, MarkerLike, as_vector, marker
 from .motion import Motion
@@ -76,15 +78,12 @@ class AbstractLineForce(AbstractForce):
 
     def length_of(self, motion: Motion) -> Scalar:
         """The distance l of the markers; its derivative is set to zero where they meet."""
-        squared = jnp.sum((motion.position(self.b) - motion.position(self.a)) ** 2)
-        # The inner `where` keeps the root away from zero: the branch that is not chosen is differentiated too, and 0
-        # · inf is NaN.
-        return jnp.where(squared > 0, jnp.sqrt(jnp.where(squared > 0, squared, 1)), 0)
+        return square_root(jnp.sum((motion.position(self.b) - motion.position(self.a)) ** 2))
 
     def speed(self, motion: Motion) -> Scalar:
         """l̇, positive where they part."""
         gap, length = motion.position(self.b) - motion.position(self.a), self.length_of(motion)
-        return jnp.dot(gap, motion.velocity(self.b) - motion.velocity(self.a)) / jnp.where(length > 0, length, 1)
+        return jnp.dot(gap, motion.velocity(self.b) - motion.velocity(self.a)) / positive_or_one(length)
 
 
 class SpringDamper(AbstractLineForce):

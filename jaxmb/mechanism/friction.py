@@ -10,6 +10,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float, PyTree
 
 from ..formulation import KKT
+from ..foundations import square_root
 from ..linalg import solve_square
 from ..system import System, evaluate_at
 from .joint_rows import connection_slot, joint_terms, wrench_map
@@ -114,7 +115,4 @@ def _fixed_point(fn: Callable[[Array, PyTree], Array], at: PyTree, guess: Float[
 
 def _size(forces: Float[Array, "k d"]) -> Float[Array, " k"]:
     """Euclidean lengths, whose derivative is set to zero at zero."""
-    squares = jnp.sum(forces**2, axis=-1)
-    # The inner `where` keeps the root away from zero: 0 · inf is NaN in the derivative of the branch that is not
-    # chosen.
-    return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)
+    return square_root(jnp.sum(forces**2, axis=-1))

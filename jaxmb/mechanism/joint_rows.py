@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation
-from ..foundations import listing
+from ..foundations import listing, positive_or_one
 from ..linalg import ConstrainedFactor, independent_rows, regular_metric, row_norms
 from ..system import Scale, State, System, constraint_jacobian
 from .connection import ROLLING
@@ -76,7 +76,7 @@ def joint_terms(system: System, free: System, t: Array, q: Array, v: Array) -> t
     size = row_norms(regular_metric(mass, jacobian), jacobian)
     # Sizes only weigh rows against each other, so that no derivative goes through them; a row of zeros counts as of
     # size 1.
-    scale = jax.lax.stop_gradient(jnp.where(size > 0, size, 1))
+    scale = jax.lax.stop_gradient(positive_or_one(size))
     sizes = Scale(
         row=scale,
         span=jnp.ones_like(scale),

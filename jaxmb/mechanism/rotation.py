@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..foundations import positive_or_one
 from .pose import spin
 
 
@@ -207,7 +208,7 @@ def lengthened(sine: Float[Array, " k"], cosine: Float[Array, ""]) -> Float[Arra
     # Both roots and quotients are guarded before they are taken: at zero the branch not chosen would have the
     # gradient NaN.
     square = jnp.sum(sine**2)
-    length = jnp.sqrt(jnp.where(square > 0, square, 1))
+    length = jnp.sqrt(positive_or_one(square))
     # At exactly half a turn the sine vanishes and tells no direction; any axis will do to leave that pose.
     half_turn = jnp.where(cosine < 0, jnp.pi, 0) * np.eye(sine.shape[0])[0]
     return jnp.where(square > 0, jnp.arctan2(length, cosine) / length * sine, sine + half_turn)

@@ -23,6 +23,7 @@ from ..foundations import (
     contract,
     enforce,
     is_concrete,
+    positive_or_one,
 )
 from ..linalg import minimum_norm_multipliers
 from ..mechanism import AbstractLinkage
@@ -198,6 +199,6 @@ class _Balance(eqx.Module):
         size = jax.lax.stop_gradient(size / unit)
         # A velocity along which nothing acts is judged by a part of the largest load: rounding beside zero would be out of balance by all of itself.
         size = jnp.maximum(size, 1e-3 * jnp.max(size))
-        off = jnp.abs(factor.metric @ vdot) / unit / jnp.where(size > 0, size, 1)
+        off = jnp.abs(factor.metric @ vdot) / unit / positive_or_one(size)
         off = jnp.where(jnp.arange(off.shape[0]) == jnp.argmax(off), off, 0)
         return vdot, {name: multipliers[part] for name, part in system.rows.items()}, off

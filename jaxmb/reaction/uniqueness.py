@@ -8,14 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..foundations import (
-    Positive,
-    TextInNotebooks,
-    contract,
-    expect_concrete,
-    program,
-    strong,
-)
+from ..foundations import Positive, TextInNotebooks, contract, expect_concrete, positive_or_one, program, strong
 from ..kinematics import spectral_gap
 from ..linalg import RANK_TOL, metric_rows, regular_metric, row_norms
 from ..system import BodyRows, State, System, apply_mode, constraint_jacobian
@@ -227,7 +220,7 @@ def scaled_rows(mass: Array, jacobian: Array) -> tuple[Array, Array]:
     """The rows of C in the metric of M, of unit size where they are not zero, and their sizes."""
     metric = regular_metric(mass, jacobian)
     size = row_norms(metric, jacobian)
-    scale = jnp.where(size > 0, size, 1)
+    scale = positive_or_one(size)
     return metric_rows(metric, jacobian, scale), scale
 
 

@@ -10,6 +10,7 @@ from jax import lax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
+from ..foundations import positive_or_one, quotient
 from ..system import Scale, State, System, Values, free_acceleration, measuring_root, rate_matrix
 from .clipping import AbstractWrapping
 from .real_scalar import RealScalar
@@ -89,18 +90,17 @@ def sizes_of_run(system: System, state: State, until: Scalar, values: Values) ->
     least = jnp.finfo(q.dtype).eps ** CANCELLED * jnp.abs(root.T) @ (jnp.abs(root) @ jnp.abs(mass @ vdot))
     distance = jnp.abs(v) * duration + 0.5 * jnp.maximum(jnp.abs(vdot), least) * duration**2
     # One that does not move is as far reaching as the others, in the metric of M if it has inertia.
-    largest = jnp.max(length * distance) / jnp.where(length > 0, length, jnp.inf)
-    distance = jnp.where(moving(distance), distance, jnp.where(largest > 0, largest, 1))
+    largest = quotient(jnp.max(length * distance), length)
+    distance = jnp.where(moving(distance), distance, positive_or_one(largest))
     reach = jnp.where(state.scale.reach > 0, state.scale.reach, distance)
     # How fast a coordinate passes its reach at its speed, and how fast from rest under its acceleration.
     own = jnp.maximum(jnp.abs(v) / reach, jnp.sqrt(jnp.abs(vdot) / reach))
     rate = jnp.maximum(state.scale.rate, jnp.max(jnp.where(jnp.isfinite(own), own, 0)))
-    # A system at rest without forces has no rate of its own.
-    rate = jnp.maximum(rate, 1 / jnp.where(time > 0, time, jnp.inf))
-    rate = jnp.where(rate > 0, rate, 1)  # at rest, and for no time: any step will do
+    # A system at rest without forces has no rate of its own; for no time either any step will do.
+    rate = positive_or_one(jnp.maximum(rate, quotient(1.0, time)))
     across = reach if system.rate is None else jnp.abs(rate_matrix(system.rate, q, system.nv)) @ reach
     energy = 0.5 * jnp.sum(jnp.diagonal(mass) * (reach * rate) ** 2)
     # Of a system without inertia no energy tells how exact work must be.
     energy = jnp.where(energy > 0, energy, jnp.inf)
-    sizes = StateVector.of(jnp.where(across > 0, across, 1), reach * rate, energy)
+    sizes = StateVector.of(positive_or_one(across), reach * rate, energy)
     return dataclasses.replace(state.scale, rate=rate), sizes

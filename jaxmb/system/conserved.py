@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import Check
+from ..foundations import Check, positive_or_one
 from ..linalg import independent_rows
 from .inertia import rate_matrix
 from .system import System
@@ -24,10 +24,8 @@ def check_conserved(system: System, q: Float[Array, " nq"]) -> tuple[Check, ...]
     rate = system.rate
     if rate is None or system.normalise_fn is not None or system.nq <= system.nv:
         return ()
-    size = jnp.linalg.norm(rate_matrix(rate, q, system.nv), axis=1)
-    size = jnp.where(size > 0, size, 1)
-    length = jnp.linalg.norm(rate_matrix(rate, q, system.nv) / size[:, None], axis=0)
-    length = jnp.where(length > 0, length, 1)
+    size = positive_or_one(jnp.linalg.norm(rate_matrix(rate, q, system.nv), axis=1))
+    length = positive_or_one(jnp.linalg.norm(rate_matrix(rate, q, system.nv) / size[:, None], axis=0))
     # In units in which N has entries of about one.
     fields = lambda x: (rate_matrix(rate, x * size, system.nv) / size[:, None] / length).T
     x = q / size
@@ -37,7 +35,7 @@ def check_conserved(system: System, q: Float[Array, " nq"]) -> tuple[Check, ...]
     for k in range(1, min(system.nq - system.nv, DEPTH) + 1):
         level = _brackets(fields, level)
         # Each bracket multiplies by another derivative of N: divided by its size, brackets of any depth compare with N.
-        spanning.append(level(x) / jnp.where(bend > 0, bend, 1) ** k)
+        spanning.append(level(x) / positive_or_one(bend) ** k)
     rows = jnp.concatenate(spanning)
     # N and its brackets are exact derivatives in units of about one, so that a cut-off of 1e-6 is far above rounding.
     rank = jnp.sum(independent_rows(jnp.eye(system.nq, dtype=q.dtype), rows, jnp.ones(rows.shape[0], q.dtype), 1e-6))

@@ -18,6 +18,7 @@ from ..foundations import (
     as_parameters,
     contract,
     default_float,
+    positive_or_one,
     program,
 )
 from ..linalg import SparseRows, metric_root
@@ -269,7 +270,7 @@ def _sample_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arr
         there = at(2 * s)
         # Powers of two need one new evaluation each: C(2s) of this distance is C(s) of the next.
         second, shift = sizes(there - 2 * here + jacobian), sizes(there - jacobian)
-        bend = second / jnp.where(shift + size > 0, shift + size, 1)
+        bend = second / positive_or_one(shift + size)
         bend = jnp.where(jnp.isfinite(bend), bend, jnp.inf)  # beyond where the functions are defined
         # A bend at tiny distances is rounding, whose second difference is as large as its first. A true one comes after six doublings
         # without.
@@ -282,7 +283,7 @@ def _sample_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arr
     # Distances follow the units; where they start is of no importance.
     unit = jnp.linalg.norm(extent(system, q) / jnp.linalg.norm(root, axis=0))
     powers = POWERS if jnp.finfo(q.dtype).eps < 1e-10 else FEWER_POWERS
-    s = jnp.where(unit > 0, unit, 1) * 2.0 ** jnp.arange(*powers, dtype=q.dtype)
+    s = positive_or_one(unit) * 2.0 ** jnp.arange(*powers, dtype=q.dtype)
     start = (at(s[0]), jnp.zeros(size.shape, int), jnp.zeros(size.shape, bool), jnp.abs(jacobian))
     (last, _, bent, entries), (bend, shift, turned) = lax.scan(double, start, s)
     # Three distances are interpolated, the last one being the first with a bend.
@@ -380,7 +381,7 @@ def _of_neighbours(sizes: Array, zero: Array, counts: tuple[int, ...]) -> Array:
     sizes = jnp.where(zero, 0, sizes)
     own, most = _largest_of_constraint(sizes, counts), jnp.max(sizes)
     size = jnp.where(sizes > 0, sizes, jnp.where(own > 0, own, most))
-    return jnp.where(size > 0, size, 1)
+    return positive_or_one(size)
 
 
 def _largest_of_constraint(values: Array, counts: tuple[int, ...]) -> Array:

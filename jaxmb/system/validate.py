@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import Check, listing, program
+from ..foundations import Check, listing, positive_or_one, program
 from .conserved import check_conserved
 from .constraint import Pfaffian
 from .inertia import LagrangianInertia
@@ -41,7 +41,7 @@ def check_values(system: System, state: State, values: Values) -> tuple[Check, .
     largest = jnp.max(jnp.abs(mass))
     checks.append(
         Check(
-            jnp.max(jnp.abs(mass - mass.T)) / jnp.where(largest > 0, largest, 1),
+            jnp.max(jnp.abs(mass - mass.T)) / positive_or_one(largest),
             # Sums of products in another order on both sides of the diagonal differ by some eps, mistakes by much more.
             1e3 * eps,
             "Argument `mass` must return a symmetric matrix, but its asymmetry relative to its largest entry is {}.",
