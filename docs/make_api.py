@@ -37,7 +37,7 @@ PAGES = {
 # Packages all of whose names are public; of others those in `__all__`.
 NAMED = ("planar", "spatial", "control", "fit", "models", "records", "plot", "sweep")
 # Classes whose inherited members are for users; those of others are for who adds a class.
-WITH_BASES = ("Mechanism", "Body")
+WITH_BASES = ("Mechanism", "Body", "Plant", "Instant")
 SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Example|Examples):$")
 
 
@@ -82,7 +82,7 @@ def page(title: str, things: dict[str, typing.Any]) -> str:
 
 
 def members(thing: type) -> dict[str, str]:
-    """Documented public methods and properties of a class; of mechanisms and bodies also what they inherit."""
+    """Documented public methods and properties of a class; of some also what they inherit."""
     found = {}
     for base in reversed(thing.__mro__):
         if not base.__module__.startswith("jaxmb.") or (base is not thing and thing.__name__ not in WITH_BASES):

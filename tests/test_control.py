@@ -46,11 +46,11 @@ class AnglePI(C.AbstractController):
     def angle(self, q):
         return jnp.arctan2(q[0], -q[1])
 
-    def output(self, t, q, v, z, plant):
-        return self.gains[0] * (0.2 - self.angle(q)) - self.gains[1] * v[:1] + self.gains[2] * z
+    def output(self, plant, z):
+        return self.gains[0] * (0.2 - self.angle(plant.q)) - self.gains[1] * plant.v[:1] + self.gains[2] * z
 
-    def rate(self, t, q, v, z, plant, response):
-        return 0.2 - self.angle(q)[None]
+    def rate(self, plant, z, response):
+        return 0.2 - self.angle(plant.q)[None]
 
 
 class Held(eqx.Module):
@@ -83,8 +83,8 @@ def by_hand(law, state, z, count, period, after=lambda u, z, n: (u, z)):
     states, inputs, memory = [], [], []
     for n in range(count):
         plant = C.Instant(pendulum()[0], state.t, state.q, state.v)
-        u = law.output(state.t, state.q, state.v, z, plant)
-        u, step = after(u, period * law.rate(state.t, state.q, state.v, z, plant, None), n)
+        u = law.output(plant, z)
+        u, step = after(u, period * law.rate(plant, z, None), n)
         memory.append(z)
         z = z + step
         states.append(state)
@@ -296,11 +296,11 @@ def test_a_state_of_its_own_is_integrated():
         def init(self, system):
             return {"sum": jnp.array(0.3)}
 
-        def output(self, t, q, v, z, plant):
-            return -3 * q - 2 * v + 1.5 * z["sum"]
+        def output(self, plant, z):
+            return -3 * plant.q - 2 * plant.v + 1.5 * z["sum"]
 
-        def rate(self, t, q, v, z, plant, response):
-            return {"sum": -q[0]}
+        def rate(self, plant, z, response):
+            return {"sum": -plant.q[0]}
 
         def output_matrix(self):
             return np.array([[0, 1, 0], [-3, -2, 1.5], [-1, 0, 0]])
@@ -364,7 +364,7 @@ def test_noise_is_that_of_its_key():
     q = np.asarray(state.q)
     slope = GAINS[0] * np.array([-q[1], q[0]])  # of the angle on the circle
     std = np.sqrt(0.05**2 * slope @ slope + (0.1 * GAINS[1]) ** 2)
-    clean = AnglePI(GAINS).output(state.t, state.q, state.v, jnp.zeros(1), None)
+    clean = AnglePI(GAINS).output(C.Instant(system, state.t, state.q, state.v), jnp.zeros(1))
     np.testing.assert_allclose(np.mean(u), clean, atol=4 * std / 2000**0.5 + 0.02)  # the angle is not linear
     np.testing.assert_allclose(np.std(u), std, rtol=0.06)
     np.testing.assert_array_equal(run(keys[:4])[:, 0, 0], u[:4])
@@ -543,16 +543,16 @@ def at(angle, rate=0.0, system=None):
 
 
 def output(law, instant, z=()):
-    return law.output(instant.t, instant.q, instant.v, z, instant)
+    return law.output(instant, z)
 
 
 def rate(law, instant, z):
-    return law.rate(instant.t, instant.q, instant.v, z, instant, None)
+    return law.rate(instant, z, None)
 
 
 def sample(law, instant, z):
     """Its samples are 0.1 s apart."""
-    return law.sample(instant.t, instant.q, instant.v, z, instant, None, jnp.array(0.1))
+    return law.sample(instant, z, None, jnp.array(0.1))
 
 
 def test_a_joint_follows_its_target_and_the_integral():
@@ -700,7 +700,7 @@ def test_a_weight_is_held_by_what_a_model_knows_of_it():
         )
 
     plant = C.Plant.at(slide(2.0), jm.assemble(slide(2.0), [0.4, 0.3], [0.8, 0.6]))
-    moving = (plant.t, plant.q, plant.v, (), plant)
+    moving = (plant, ())
     np.testing.assert_allclose(C.GravityCompensation().output(*moving), [2.0 * 10.0 * 0.6], atol=1e-13)
     heavier = C.GravityCompensation(model=plant.system.with_params(3.0))
     np.testing.assert_allclose(heavier.output(*moving), [3.0 * 10.0 * 0.6], atol=1e-13)
@@ -769,7 +769,7 @@ class CountsRows(C.AbstractController):
 
     uses_plant = True
 
-    def output(self, t, q, v, z, plant):
+    def output(self, plant, z):
         return jnp.sum(plant.in_use) * jnp.array([1.0, 10.0])
 
 
@@ -796,5 +796,5 @@ def test_of_a_controller_without_samples_its_state_and_its_inputs_are_read():
     plane = jm.System(1, mass=lambda t, q, p: jnp.eye(1))
     y = StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(()), jnp.arange(5.0))
     plant = Instant(plane, jnp.zeros(()), y.q, y.v)
-    found = FeedbackLoop.read(SimpleNamespace(clock=None, nu=2), plant.t, y, jnp.array([7.0, 8.0]), plant, None)
+    found = FeedbackLoop.read(SimpleNamespace(clock=None, nu=2), plant, y, jnp.array([7.0, 8.0]), None)
     np.testing.assert_array_equal(found, [0.0, 1.0, 2.0, 7.0, 8.0])

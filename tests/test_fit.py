@@ -850,11 +850,11 @@ class Integral(jm.control.AbstractController):
     def init(self, system):
         return jnp.zeros(1)
 
-    def output(self, t, q, v, z, plant):
+    def output(self, plant, z):
         return -self.gain * z
 
-    def rate(self, t, q, v, z, plant, response):
-        return q
+    def rate(self, plant, z, response):
+        return plant.q
 
 
 def controlled(gain, **how):

@@ -521,7 +521,7 @@ class Breaks(jm.control.AbstractController):
     uses_plant = False
     breaks = property(lambda self: jnp.array([3.0, 5.0]))
 
-    def output(self, t, q, v, z, plant):
+    def output(self, plant, z):
         return jnp.zeros(1)
 
 

@@ -137,11 +137,11 @@ class Lag(jm.control.AbstractController):
     def init(self, system):
         return jnp.zeros(2)
 
-    def output(self, t, q, v, z, plant):
+    def output(self, plant, z):
         return -self.gain * z
 
-    def rate(self, t, q, v, z, plant, response):
-        return (v - z) / 0.1
+    def rate(self, plant, z, response):
+        return (plant.v - z) / 0.1
 
 
 @pytest.mark.slow

@@ -395,7 +395,7 @@ def test_the_acceleration_is_that_of_the_law_with_an_integral():
         found = law.command(plant, z + 0.25)
         np.testing.assert_allclose(found.vdot, [9.0 * error - 6.0 * 0.3 + 4.0 * 0.25, 0.0], atol=1e-13)
         np.testing.assert_allclose(found.u[0], 2 * found.vdot[0] + 8.0 * 0.5, atol=1e-12)
-        np.testing.assert_allclose(law.rate(plant.t, plant.q, plant.v, z, plant, None), [error], atol=1e-15)
+        np.testing.assert_allclose(law.rate(plant, z, None), [error], atol=1e-15)
 
 
 def test_an_input_beside_the_motion_stays_at_the_preferred_one():
@@ -487,10 +487,10 @@ def test_a_force_with_its_integral_is_solved_for_in_one_instant():
     plant, motion = at_wall(), C.Track("x", 0.7, 9.0, 6.0)
     law = C.TrackForce(motion, C.Multipliers("wall"), 10.0, gain=3.0, integral=8.0)
     assert law.init(plant.system)[2] is None
-    u = law.output(plant.t, plant.q, plant.v, ((), jnp.array([0.5]), None), plant)
+    u = law.output(plant, ((), jnp.array([0.5]), None))
     np.testing.assert_allclose(answer(u).multipliers, [10.0 + 1.0], atol=1e-12)
     np.testing.assert_allclose(u[0], motion.command(plant).u[0], atol=1e-12)
-    rate = law.rate(plant.t, plant.q, plant.v, ((), jnp.array([0.5]), None), plant, answer(u))
+    rate = law.rate(plant, ((), jnp.array([0.5]), None), answer(u))
     np.testing.assert_allclose(rate[1], [-1.0], atol=1e-12)
 
 
@@ -499,10 +499,10 @@ def test_a_filtered_force_and_its_state_at_one_instant():
     plant, z = at_wall(), (jnp.array([0.1]), jnp.array([0.5]), jnp.array([0.2]))
     law = C.TrackForce(C.Track("x", 0.7, 9.0, 6.0, 4.0), C.Multipliers("wall"), lambda t: 10.0, 3.0, 8.0, filter=0.05)
     assert [x.shape for x in law.init(plant.system)] == [(1,)] * 3
-    u = law.output(plant.t, plant.q, plant.v, z, plant)
+    u = law.output(plant, z)
     np.testing.assert_allclose(answer(u).multipliers, [10.0 + 3.0 * 0.2 + 8.0 * 0.5], atol=1e-12)
     before = answer([0.0, 1.0])
-    sampled, after = law.sample(plant.t, plant.q, plant.v, z, plant, before, jnp.array(0.01))
+    sampled, after = law.sample(plant, z, before, jnp.array(0.01))
     np.testing.assert_allclose(sampled, u, atol=1e-13)
     rate = [0.7 - 0.5, 0.2, (10.0 - 2.0 - 0.2) / 0.05]
     np.testing.assert_allclose(jnp.concatenate(after), jnp.concatenate(z) + 0.01 * np.array(rate), atol=1e-12)

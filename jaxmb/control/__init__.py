@@ -21,8 +21,8 @@ from .equilibrium import equilibrium as equilibrium
 from .force_report import analyse_forces as analyse_forces
 from .force_report import ForceReport as ForceReport
 from .gravity import GravityCompensation as GravityCompensation
+from .instant import AbstractInstant as AbstractInstant
 from .instant import Instant as Instant
-from .instant import motion_of as motion_of
 from .linearisation import Linearisation as Linearisation
 from .linearisation import Eigenmode as Eigenmode
 from .linearise import linearise as linearise

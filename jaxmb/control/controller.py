@@ -25,14 +25,14 @@ from ..foundations import (
 )
 from ..system import State, System, joint_names
 from .clock import AbstractClock
-from .instant import Instant
-from .plant import Plant, Response
+from .instant import AbstractInstant
+from .plant import Response
 
 Scalar = Float[Array, ""]
 
 
 class AbstractController(TextInNotebooks, eqx.Module):
-    """u = `output`(t, q, v, z, plant), with a state z of its own: ż = `rate`(…), or from sample to sample by `sample`.
+    """u = `output`(plant, z), with a state z of its own: ż = `rate`(…), or from sample to sample by `sample`.
 
     To add one, inherit and define `output`; one that remembers something defines `init` and `rate` too. All numbers are
     leaves of the module, so that they can be differentiated, batched and tuned.
@@ -40,7 +40,7 @@ class AbstractController(TextInNotebooks, eqx.Module):
     Attributes:
         acts_at: names of the joint coordinates at which the outputs act, as torques or forces; None if they are the
             system's own inputs.
-        uses_plant: whether it reads more of its argument `plant` than `plant.params` and `plant.motion`: terms and responses.
+        uses_plant: whether it reads more of its argument `plant` than any `AbstractInstant` has: terms and responses.
         only_sampled: whether it has no meaning in continuous time.
         clock: the instants at which its outputs change, if they are held in between; steps end there.
         breaks: times (k,) at which a derivative of its outputs jumps, if they are not held; steps of an adaptive step-size controller end there.
@@ -81,49 +81,29 @@ class AbstractController(TextInNotebooks, eqx.Module):
         return jax.tree.map(lambda x: x * 0 + 1, z)
 
     @abc.abstractmethod
-    def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
-    ) -> Float[Array, " nu"]:
+    def output(self, plant: AbstractInstant, z: PyTree) -> Float[Array, " nu"]:
         """The inputs u.
 
         Args:
-            t: time in s.
-            q: coordinates.
-            v: velocities.
+            plant: the mechanism at this instant, with `t`, `q`, `v`, `params` and `motion`. Where `uses_plant` is true it is a
+                `jaxmb.control.Plant`; its reaction is not known yet, since it depends on u, but `plant.respond(u)` tells what it would be.
             z: the controller's state.
-            plant: the mechanism at this instant, a `jaxmb.control.Plant`; its reaction is not known yet, since it depends on u,
-                but `plant.respond(u)` tells what it would be.
         """
 
-    def rate(
-        self,
-        t: Scalar,
-        q: Float[Array, " nq"],
-        v: Float[Array, " nv"],
-        z: PyTree,
-        plant: Plant | Instant,
-        response: Response | None,
-    ) -> PyTree:
+    def rate(self, plant: AbstractInstant, z: PyTree, response: Response | None) -> PyTree:
         """ż, of the structure of z; zero by default. `response` is what the mechanism does, None where the plant is not used."""
         return jax.tree.map(lambda x: x * 0, z)
 
     def sample(
-        self,
-        t: Scalar,
-        q: Float[Array, " nq"],
-        v: Float[Array, " nv"],
-        z: PyTree,
-        plant: Plant | Instant,
-        response: Response | None,
-        period: Scalar,
+        self, plant: AbstractInstant, z: PyTree, response: Response | None, period: Scalar
     ) -> tuple[Float[Array, " nu"], PyTree]:
         """At a sample: u until the next one, and z there; by default `output` and z + h ż.
 
         `response` is what the mechanism does just before, under the inputs held until then; None where the plant is not used.
         """
         # Euler's step: between samples what a controller sees is held, so that its own rate is constant.
-        rate = self.rate(t, q, v, z, plant, response)
-        return self.output(t, q, v, z, plant), jax.tree.map(lambda x, dx: x + period * dx, z, rate)
+        rate = self.rate(plant, z, response)
+        return self.output(plant, z), jax.tree.map(lambda x, dx: x + period * dx, z, rate)
 
     def check(self, system: System, state: State, formulation: AbstractFormulation | None = None) -> list[str]:
         """What to warn of before a run from a state with known numbers, by the formulation of the run.
@@ -151,11 +131,9 @@ class Law(AbstractController):
         """False."""
         return False
 
-    def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
-    ) -> Float[Array, " nu"]:
+    def output(self, plant: AbstractInstant, z: PyTree) -> Float[Array, " nu"]:
         """What the function returns."""
-        return self.fn(t, q, v, plant.params)
+        return self.fn(plant.t, plant.q, plant.v, plant.params)
 
 
 class MotionLaw(AbstractController):
@@ -183,9 +161,7 @@ class MotionLaw(AbstractController):
         """False."""
         return False
 
-    def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
-    ) -> Float[Array, " nu"]:
+    def output(self, plant: AbstractInstant, z: PyTree) -> Float[Array, " nu"]:
         """What the function returns."""
         return self.fn(plant.motion)
 
@@ -260,37 +236,20 @@ class Sum(AbstractController):
         """Those of all controllers."""
         return [text for c in self.controllers for text in c.check_period(period)]
 
-    def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
-    ) -> Float[Array, " nu"]:
+    def output(self, plant: AbstractInstant, z: PyTree) -> Float[Array, " nu"]:
         """The sum."""
-        return _total([c.output(t, q, v, part, plant) for c, part in zip(self.controllers, z, strict=True)])
+        return _total([c.output(plant, part) for c, part in zip(self.controllers, z, strict=True)])
 
-    def rate(
-        self,
-        t: Scalar,
-        q: Float[Array, " nq"],
-        v: Float[Array, " nv"],
-        z: PyTree,
-        plant: Plant | Instant,
-        response: Response | None,
-    ) -> PyTree:
+    def rate(self, plant: AbstractInstant, z: PyTree, response: Response | None) -> PyTree:
         """Those of all controllers."""
-        return tuple(c.rate(t, q, v, part, plant, response) for c, part in zip(self.controllers, z, strict=True))
+        return tuple(c.rate(plant, part, response) for c, part in zip(self.controllers, z, strict=True))
 
     def sample(
-        self,
-        t: Scalar,
-        q: Float[Array, " nq"],
-        v: Float[Array, " nv"],
-        z: PyTree,
-        plant: Plant | Instant,
-        response: Response | None,
-        period: Scalar,
+        self, plant: AbstractInstant, z: PyTree, response: Response | None, period: Scalar
     ) -> tuple[Float[Array, " nu"], PyTree]:
         """The sum, and the states of all."""
         pairs = zip(self.controllers, z, strict=True)
-        samples = [c.sample(t, q, v, part, plant, response, period) for c, part in pairs]
+        samples = [c.sample(plant, part, response, period) for c, part in pairs]
         return _total([u for u, _ in samples]), tuple(z for _, z in samples)
 
 

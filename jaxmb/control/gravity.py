@@ -9,11 +9,9 @@ from jaxtyping import Array, Float, PyTree
 from ..foundations import Limits, as_floats, contract
 from ..system import System, joint_names
 from .controller import AbstractController
-from .instant import Instant
+from .instant import AbstractInstant
 from .operational import inverse_dynamics
-from .plant import Plant, with_dynamics
-
-Scalar = Float[Array, ""]
+from .plant import with_dynamics
 
 
 class GravityCompensation(AbstractController):
@@ -48,9 +46,7 @@ class GravityCompensation(AbstractController):
         """The joints."""
         return self.joints
 
-    def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
-    ) -> Float[Array, " nu"]:
+    def output(self, plant: AbstractInstant, z: PyTree) -> Float[Array, " nu"]:
         """The inputs u."""
         plant = with_dynamics(plant)
         plant = plant if self.model is None else plant.of(self.model)

@@ -1,5 +1,6 @@
 """What a control law may know of a mechanism without its dynamics."""
 
+import abc
 from typing import Any
 
 import equinox as eqx
@@ -8,8 +9,8 @@ from jaxtyping import Array, Float
 from ..system import System
 
 
-class Instant(eqx.Module):
-    """Time, state and parameters: what laws get that do not use the plant's dynamics.
+class AbstractInstant(eqx.Module):
+    """The mechanism at an instant as a controller sees it: time, state and parameters; a `Plant` knows its dynamics, too.
 
     Attributes:
         system: the system in its mode.
@@ -23,9 +24,9 @@ class Instant(eqx.Module):
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
 
-    def with_motion(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> "Instant":
-        """The same at another state."""
-        return Instant(self.system, self.t, q, v)
+    @abc.abstractmethod
+    def with_motion(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> "AbstractInstant":
+        """The same mechanism at another state, such as one that is measured."""
 
     @property
     def params(self) -> Any:
@@ -34,14 +35,21 @@ class Instant(eqx.Module):
 
     @property
     def motion(self) -> Any:
-        """The mechanism's `Motion`: angles and rates of any joint, points and their velocities."""
-        return motion_of(self.system, self.t, self.q, self.v)
+        """The mechanism's `Motion`: angles and rates of any joint, named points and their velocities.
+
+        Raises:
+            ValueError: if the system was not built from a mechanism.
+        """
+        if self.system.joints is None:
+            raise ValueError(
+                "Argument `system` must be built from a mechanism where a control law reads its motion, but is not."
+            )
+        return self.system.joints.motion(self.t, self.q, self.v, self.params)
 
 
-def motion_of(system: System, t: Array, q: Array, v: Array) -> Any:
-    """The `Motion` of the mechanism that a system was built from."""
-    if system.joints is None:
-        raise ValueError(
-            "Argument `system` must be built from a mechanism where a control law reads its motion, but is not."
-        )
-    return system.joints.motion(t, q, v, system.params)
+class Instant(AbstractInstant):
+    """What laws get that do not use the plant's dynamics: nothing more."""
+
+    def with_motion(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> "Instant":
+        """The same at another state."""
+        return Instant(self.system, self.t, q, v)

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, PyTree
 from ..foundations import AllNonNegative, NoNaN, as_floats, as_function, contract, expect_shape, function_of, shape_of
 from ..system import System, joint_names
 from .controller import AbstractController
-from .instant import Instant
-from .plant import Plant, Response
+from .instant import AbstractInstant
+from .plant import Response
 
 Scalar = Float[Array, ""]
 Reference = Callable[[Scalar], Array]
@@ -96,10 +96,9 @@ class PID(AbstractController):
         # Without integral there is no state: nothing is integrated, and tolerances have nothing to say.
         return () if self.integral is None else jnp.zeros(len(self.joints))
 
-    def errors(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], system: System
-    ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+    def errors(self, plant: AbstractInstant) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
         """The error e and its rate ė."""
+        t, system = plant.t, plant.system
         joints = system.joints
         if joints is None:
             raise ValueError(
@@ -107,31 +106,21 @@ class PID(AbstractController):
             )
         fns = [joints.coordinate(name) for name in self.joints]
         values = lambda q: jnp.stack([jnp.reshape(fn(t, q, system.params), ()) for fn in fns])
-        positions, rates = jax.jvp(values, (q,), (system.qdot(q, v),))
+        positions, rates = jax.jvp(values, (plant.q,), (system.qdot(plant.q, plant.v),))
         target, speed = jax.jvp(self.target, (t,), (jnp.ones_like(t),))
         error = target - positions
         wraps = jnp.array([joints.wraps(name) for name in self.joints])
         return jnp.where(wraps, error - 2 * jnp.pi * jnp.round(error / (2 * jnp.pi)), error), speed - rates
 
-    def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
-    ) -> Float[Array, " nu"]:
+    def output(self, plant: AbstractInstant, z: PyTree) -> Float[Array, " nu"]:
         """The inputs u."""
-        error, rate = self.errors(t, q, v, plant.system)
+        error, rate = self.errors(plant)
         u = self.stiffness * error + self.damping * rate
         return u if self.integral is None else u + self.integral * z
 
-    def rate(
-        self,
-        t: Scalar,
-        q: Float[Array, " nq"],
-        v: Float[Array, " nv"],
-        z: PyTree,
-        plant: Plant | Instant,
-        response: Response | None,
-    ) -> PyTree:
+    def rate(self, plant: AbstractInstant, z: PyTree, response: Response | None) -> PyTree:
         """The rate of the integral, the error e."""
-        return () if self.integral is None else self.errors(t, q, v, plant.system)[0]
+        return () if self.integral is None else self.errors(plant)[0]
 
 
 @contract

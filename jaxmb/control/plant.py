@@ -1,7 +1,6 @@
 """The mechanism at an instant as a control law sees it."""
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,21 +11,16 @@ from ..formulation import AbstractFormulation, RestoredRows, formulation_at
 from ..foundations import contract, program, strong
 from ..linalg import ConstrainedFactor
 from ..system import Nearby, State, System, Terms, apply_mode, evaluate, evaluate_at
-from .instant import Instant, motion_of
-
-Scalar = Float[Array, ""]
+from .instant import AbstractInstant
 
 
-class Plant(eqx.Module):
+class Plant(AbstractInstant):
     """The mechanism at an instant: acceleration and reaction are affine in the inputs, v̇ = v̇₀ + T u.
 
     Pure functions of it are control laws; nothing is evaluated before a law asks for it. `at` makes one of a state.
 
     Attributes:
-        system: the system, in its mode.
-        t: time in s.
-        q: coordinates (nq,).
-        v: velocities (nv,).
+        system, t, q, v: the mechanism, the time and its state, see `AbstractInstant`.
         terms: M, F, C, b and Γ at u = 0.
         actuation: B (nv, nu).
         formulation: how accelerations are found.
@@ -43,10 +37,6 @@ class Plant(eqx.Module):
         [2.0, 2.0]
     """
 
-    system: System
-    t: Scalar
-    q: Float[Array, " nq"]
-    v: Float[Array, " nv"]
     terms: Terms
     actuation: Float[Array, "nv nu"]
     formulation: AbstractFormulation
@@ -101,11 +91,6 @@ class Plant(eqx.Module):
         )
 
     @property
-    def params(self) -> Any:
-        """Parameters of the system."""
-        return self.system.params
-
-    @property
     def in_use(self) -> Bool[Array, " m"]:
         """The rows of C that are in use and independent at this pose."""
         if self.restored is None or self.restored.condition is None:
@@ -116,15 +101,6 @@ class Plant(eqx.Module):
     def freedoms(self) -> Int[Array, ""]:
         """The dimension k of the accelerations that the constraints allow."""
         return self.v.shape[0] - jnp.sum(self.factor.in_use)
-
-    @property
-    def motion(self) -> Any:
-        """The `Motion` of the mechanism, for named points and joints.
-
-        Raises:
-            ValueError: if the system was not built from a mechanism.
-        """
-        return motion_of(self.system, self.t, self.q, self.v)
 
     @property
     def rows(self) -> Terms:
@@ -186,7 +162,7 @@ class Plant(eqx.Module):
         return self.formulation.motion(terms, self.factor)
 
 
-def with_dynamics(plant: Plant | Instant) -> Plant:
+def with_dynamics(plant: AbstractInstant) -> Plant:
     """The plant of a law that reads its dynamics.
 
     Raises:

@@ -11,10 +11,7 @@ from ..foundations import Finite, Vector, as_floats, contract, index_among, is_c
 from ..system import joint_names
 from .clock import Timetable
 from .controller import AbstractController
-from .instant import Instant
-from .plant import Plant
-
-Scalar = Float[Array, ""]
+from .instant import AbstractInstant
 
 
 class Recorded(AbstractController):
@@ -81,16 +78,14 @@ class Recorded(AbstractController):
         """The times of the table where its values are not held."""
         return self.ts[:0] if self.hold else self.ts
 
-    def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
-    ) -> Float[Array, " nu"]:
+    def output(self, plant: AbstractInstant, z: PyTree) -> Float[Array, " nu"]:
         """The inputs u(t) of the table."""
         last = self.ts.shape[0] - 1
         if (clock := self.clock) is not None:
-            return self.values[jnp.clip(clock.number(t), 0, last).astype(int)]
-        i = jnp.clip(index_among(self.ts, t) - 1, 0, last)
+            return self.values[jnp.clip(clock.number(plant.t), 0, last).astype(int)]
+        i = jnp.clip(index_among(self.ts, plant.t) - 1, 0, last)
         k = jnp.minimum(i + 1, last)
         width = self.ts[k] - self.ts[i]
         # The inner `where` keeps the quotient finite at the last entry, whose width is zero, and so its gradient.
-        share = jnp.clip((t - self.ts[i]) / positive_or_one(width), 0.0, 1.0)
+        share = jnp.clip((plant.t - self.ts[i]) / positive_or_one(width), 0.0, 1.0)
         return self.values[i] + share * (self.values[k] - self.values[i])

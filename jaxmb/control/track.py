@@ -26,7 +26,7 @@ from ..foundations import (
 from ..system import State, System, joint_names
 from .controllability import controllability
 from .controller import AbstractController, optional_array
-from .instant import Instant
+from .instant import AbstractInstant
 from .motion import Command, motion_law
 from .output import AbstractOutput, OutputRows, Tracking, as_output, output_rows, row_counts, tracking
 from .plant import Plant, Response, with_dynamics
@@ -196,21 +196,11 @@ class Track(AbstractController):
         """Arguments of `motion_law` and `hybrid_law`."""
         return {"limits": self.limits, "preferred": self.preferred, "damping": self.regularisation}
 
-    def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
-    ) -> Float[Array, " nu"]:
+    def output(self, plant: AbstractInstant, z: PyTree) -> Float[Array, " nu"]:
         """The inputs u."""
         return self.command(with_dynamics(plant), z).u
 
-    def rate(
-        self,
-        t: Scalar,
-        q: Float[Array, " nq"],
-        v: Float[Array, " nv"],
-        z: PyTree,
-        plant: Plant | Instant,
-        response: Response | None,
-    ) -> PyTree:
+    def rate(self, plant: AbstractInstant, z: PyTree, response: Response | None) -> PyTree:
         """The rate of the integral, the error e."""
         return () if self.integral is None else self.evaluate(with_dynamics(plant))[2].error
 

@@ -13,7 +13,7 @@ from ..foundations import AllNonNegative, Positive, Vector, as_floats, as_functi
 from ..system import State, System
 from .controller import AbstractController, optional_array
 from .force_report import analyse_forces
-from .instant import Instant
+from .instant import AbstractInstant
 from .output import reference_at
 from .plant import Plant, Response, with_dynamics
 from .reaction import AbstractForces, HybridCommand, hybrid_law
@@ -114,9 +114,7 @@ class TrackForce(AbstractController):
         plant, rows, errors = self.motion.evaluate(plant)
         return hybrid_law(plant, rows, self.motion.demand(errors, z[0]), self.forces, y, **self.motion.options)
 
-    def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
-    ) -> Float[Array, " nu"]:
+    def output(self, plant: AbstractInstant, z: PyTree) -> Float[Array, " nu"]:
         """The inputs u."""
         plant = with_dynamics(plant)
         desired, (_, total, filtered) = self.desired(plant), z
@@ -128,41 +126,26 @@ class TrackForce(AbstractController):
         answer = self.forces.read(plant.respond(first.u))
         return first.u + first.by_force @ (self.gain / (1 + self.gain) * (desired - answer))
 
-    def rate(
-        self,
-        t: Scalar,
-        q: Float[Array, " nq"],
-        v: Float[Array, " nv"],
-        z: PyTree,
-        plant: Plant | Instant,
-        response: Response | None,
-    ) -> PyTree:
+    def rate(self, plant: AbstractInstant, z: PyTree, response: Response | None) -> PyTree:
         """The error of the motion, e of the force, or f and ḟ."""
         plant, response = with_dynamics(plant), _answer(response)
         error = self.desired(plant) - self.forces.read(response)
-        moving = self.motion.rate(t, q, v, z[0], plant, response)
+        moving = self.motion.rate(plant, z[0], response)
         if self.filter is None:
             return moving, error, None
         return moving, z[2], (error - z[2]) / self.filter
 
     def sample(
-        self,
-        t: Scalar,
-        q: Float[Array, " nq"],
-        v: Float[Array, " nv"],
-        z: PyTree,
-        plant: Plant | Instant,
-        response: Response | None,
-        period: Scalar,
+        self, plant: AbstractInstant, z: PyTree, response: Response | None, period: Scalar
     ) -> tuple[Float[Array, " nu"], PyTree]:
         """At a sample, by the disturbance."""
         if self.filter is not None:
-            return super().sample(t, q, v, z, plant, response, period)
+            return super().sample(plant, z, response, period)
         plant, response = with_dynamics(plant), _answer(response)
         desired, model = self.desired(plant), self.motion.evaluate(plant)[0]
         off = self.forces.read(response) - self.forces.read(model.respond(response.u))
         y = desired + (self.integral * z[1] - self.gain * off) / (1 + self.gain)
-        moving = self.motion.rate(t, q, v, z[0], plant, response)
+        moving = self.motion.rate(plant, z[0], response)
         # Of the motion as by default, by its own rate; of the force by the disturbance.
         after = jax.tree.map(lambda x, dx: x + period * dx, z[0], moving)
         return self.hybrid(plant, z, y).u, (after, z[1] + period * (desired - y - off), None)

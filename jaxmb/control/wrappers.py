@@ -1,7 +1,5 @@
 """What stands between a controller and the mechanism: limits of the actuators, noise of the sensors."""
 
-import abc
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -22,8 +20,8 @@ from ..foundations import (
 from ..system import State, System
 from .clock import AbstractClock
 from .controller import AbstractController, as_controller
-from .instant import Instant
-from .plant import Plant, Response
+from .instant import AbstractInstant
+from .plant import Response
 
 Scalar = Float[Array, ""]
 
@@ -74,12 +72,6 @@ class AbstractWrapper(AbstractController):
         """The other's."""
         return self.controller.check_period(period)
 
-    @abc.abstractmethod
-    def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
-    ) -> Float[Array, " nu"]:
-        """The inputs."""
-
 
 class Saturated(AbstractWrapper):
     """A controller whose outputs are cut off at limits; numbers of its state that would drive them further out stand still.
@@ -123,44 +115,25 @@ class Saturated(AbstractWrapper):
         expect_shape("`lower` of Saturated", self.lower, (), (system.nu,))
         return self.controller.init(system)
 
-    def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
-    ) -> Float[Array, " nu"]:
+    def output(self, plant: AbstractInstant, z: PyTree) -> Float[Array, " nu"]:
         """The inputs within the limits."""
         # The derivative is zero beyond the limits, as it is of a real actuator.
-        return jnp.clip(self.controller.output(t, q, v, z, plant), self.lower, self.upper)
+        return jnp.clip(self.controller.output(plant, z), self.lower, self.upper)
 
-    def rate(
-        self,
-        t: Scalar,
-        q: Float[Array, " nq"],
-        v: Float[Array, " nv"],
-        z: PyTree,
-        plant: Plant | Instant,
-        response: Response | None,
-    ) -> PyTree:
+    def rate(self, plant: AbstractInstant, z: PyTree, response: Response | None) -> PyTree:
         """The other's, or zero."""
-        rate = self.controller.rate(t, q, v, z, plant, response)
-        return self._stopped(t, q, v, z, plant, rate, self.controller.output(t, q, v, z, plant))
+        rate = self.controller.rate(plant, z, response)
+        return self._stopped(plant, z, rate, self.controller.output(plant, z))
 
     def sample(
-        self,
-        t: Scalar,
-        q: Float[Array, " nq"],
-        v: Float[Array, " nv"],
-        z: PyTree,
-        plant: Plant | Instant,
-        response: Response | None,
-        period: Scalar,
+        self, plant: AbstractInstant, z: PyTree, response: Response | None, period: Scalar
     ) -> tuple[Float[Array, " nu"], PyTree]:
         """The other's, within the limits."""
-        u, after = self.controller.sample(t, q, v, z, plant, response, period)
-        step = self._stopped(t, q, v, z, plant, jax.tree.map(jnp.subtract, after, z), u)
+        u, after = self.controller.sample(plant, z, response, period)
+        step = self._stopped(plant, z, jax.tree.map(jnp.subtract, after, z), u)
         return jnp.clip(u, self.lower, self.upper), jax.tree.map(jnp.add, z, step)
 
-    def _stopped(
-        self, t: Array, q: Array, v: Array, z: PyTree, plant: Plant | Instant, change: PyTree, u: Array
-    ) -> PyTree:
+    def _stopped(self, plant: AbstractInstant, z: PyTree, change: PyTree, u: Array) -> PyTree:
         """The change of z without what drives the inputs that are cut off further out."""
         # Without a state there is nothing to hold, and no second evaluation to pay for.
         if not jax.tree.leaves(z):
@@ -168,7 +141,7 @@ class Saturated(AbstractWrapper):
         out = (u > self.upper).astype(u.dtype) - (u < self.lower)
         # Which numbers of z drive u further out is read off by one vjp; so any controller may be saturated, not
         # integrators alone.
-        _, pull = jax.vjp(lambda z: self.controller.output(t, q, v, z, plant), z)
+        _, pull = jax.vjp(lambda z: self.controller.output(plant, z), z)
         return jax.tree.map(lambda dz, slope: jnp.where(slope * dz > 0, 0, dz), change, pull(out)[0])
 
 
@@ -208,24 +181,15 @@ class RateLimited(AbstractWrapper):
         """The other's, and ones."""
         return self.controller.sizes(z[0]), jnp.ones_like(z[1])
 
-    def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
-    ) -> Float[Array, " nu"]:
+    def output(self, plant: AbstractInstant, z: PyTree) -> Float[Array, " nu"]:
         """The other's, without a limit."""
-        return self.controller.output(t, q, v, z[0], plant)
+        return self.controller.output(plant, z[0])
 
     def sample(
-        self,
-        t: Scalar,
-        q: Float[Array, " nq"],
-        v: Float[Array, " nv"],
-        z: PyTree,
-        plant: Plant | Instant,
-        response: Response | None,
-        period: Scalar,
+        self, plant: AbstractInstant, z: PyTree, response: Response | None, period: Scalar
     ) -> tuple[Float[Array, " nu"], PyTree]:
         """The other's, not too far from the latest."""
-        u, inner = self.controller.sample(t, q, v, z[0], plant, response, period)
+        u, inner = self.controller.sample(plant, z[0], response, period)
         u = z[1] + jnp.clip(u - z[1], -self.limit * period, self.limit * period)
         return u, (inner, u)
 
@@ -280,32 +244,20 @@ class Noisy(AbstractWrapper):
         """The other's, and one."""
         return self.controller.sizes(z[0]), jnp.ones_like(z[1])
 
-    def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
-    ) -> Float[Array, " nu"]:
+    def output(self, plant: AbstractInstant, z: PyTree) -> Float[Array, " nu"]:
         """The other's, of what is seen."""
-        measured = self._measured(q, v, z[1])
-        return self.controller.output(t, *measured, z[0], plant.with_motion(*measured))
+        return self.controller.output(self._measured(plant, z[1]), z[0])
 
     def sample(
-        self,
-        t: Scalar,
-        q: Float[Array, " nq"],
-        v: Float[Array, " nv"],
-        z: PyTree,
-        plant: Plant | Instant,
-        response: Response | None,
-        period: Scalar,
+        self, plant: AbstractInstant, z: PyTree, response: Response | None, period: Scalar
     ) -> tuple[Float[Array, " nu"], PyTree]:
         """The other's, of what is seen."""
-        measured = self._measured(q, v, z[1])
-        u, inner = self.controller.sample(t, *measured, z[0], plant.with_motion(*measured), response, period)
+        u, inner = self.controller.sample(self._measured(plant, z[1]), z[0], response, period)
         return u, (inner, z[1] + 1)
 
-    def _measured(self, q: Array, v: Array, number: Array) -> tuple[Array, Array]:
+    def _measured(self, plant: AbstractInstant, number: Array) -> AbstractInstant:
         # The count is a float in z, since states are integrated as one vector; keys are folded with integers.
         number = jax.lax.stop_gradient(number).astype(int)
         one, two = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(self.key), number))
-        return q + self.q * jax.random.normal(one, q.shape, q.dtype), v + self.v * jax.random.normal(
-            two, v.shape, v.dtype
-        )
+        seen = lambda x, deviation, key: x + deviation * jax.random.normal(key, x.shape, x.dtype)
+        return plant.with_motion(seen(plant.q, self.q, one), seen(plant.v, self.v, two))

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..control import AbstractClock, AbstractController, Instant, Law, Plant, Response
+from ..control import AbstractClock, AbstractController, AbstractInstant, Law, Response
 from ..foundations import shape_of
 from ..system import State, System
 from .state_vector import StateVector
@@ -109,31 +109,27 @@ class FeedbackLoop(eqx.Module):
             y = y.with_control(jnp.concatenate([y.control, jnp.zeros(self.nu, y.packed.dtype)]))
         return dataclasses.replace(self, reading=True), y
 
-    def inputs(self, t: Scalar, y: StateVector, plant: Instant | Plant) -> Float[Array, " nu"]:
+    def inputs(self, plant: AbstractInstant, y: StateVector) -> Float[Array, " nu"]:
         """The inputs u (nu,) that act on the mechanism."""
         if self.clock is not None:
             return self.sampled_inputs(y.control)
-        return self.checked_inputs(self.controller.output(t, y.q, y.v, self.state(y.control), plant))
+        return self.checked_inputs(self.controller.output(plant, self.state(y.control)))
 
-    def rate(
-        self, t: Scalar, y: StateVector, u: Array, plant: Instant | Plant, response: Response | None
-    ) -> Float[Array, " n"]:
+    def rate(self, plant: AbstractInstant, y: StateVector, u: Array, response: Response | None) -> Float[Array, " n"]:
         """The rate of `StateVector.control`; of a reader the controller's outputs."""
         if self.reading:
-            return self.read(t, y, u, plant, response)
+            return self.read(plant, y, u, response)
         if self.clock is not None:
             return jnp.zeros_like(y.control)
-        rate = self.controller.rate(t, y.q, y.v, self.state(y.control), plant, response)
+        rate = self.controller.rate(plant, self.state(y.control), response)
         return self._memory(rate, "rate").astype(y.packed.dtype)
 
-    def read(
-        self, t: Scalar, y: StateVector, u: Array, plant: Instant | Plant, response: Response | None
-    ) -> Float[Array, " n"]:
+    def read(self, plant: AbstractInstant, y: StateVector, u: Array, response: Response | None) -> Float[Array, " n"]:
         """The controller's outputs in place of its rate, where the loop is a reader: see the class."""
         if self.clock is None:
             return jnp.concatenate([y.control[: y.control.shape[0] - self.nu], u])
         z = self.state(y.control)
-        out, z = self.controller.sample(t, y.q, y.v, z, plant, response, self.clock.interval(t))
+        out, z = self.controller.sample(plant, z, response, self.clock.interval(plant.t))
         out = self.checked_inputs(out)
         # With a delay of one period the output of the last sample begins to act at this one.
         late = [y.control[y.control.shape[0] - self.nu :]] if self.clock.delay else []

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..control import AbstractController, AbstractStepper, Instant, Plant, Sampled, as_controller
+from ..control import AbstractController, AbstractInstant, AbstractStepper, Sampled, as_controller
 from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import (
     RESULTS,
@@ -60,7 +60,7 @@ class HeldInputs(AbstractController):
         """False."""
         return False
 
-    def output(self, t: Array, q: Array, v: Array, z: PyTree, plant: Instant | Plant) -> Float[Array, " nu"]:
+    def output(self, plant: AbstractInstant, z: PyTree) -> Float[Array, " nu"]:
         """The inputs."""
         return self.u
 

@@ -222,7 +222,7 @@ class VectorField(eqx.Module):
         plant, control, u = None, None, None
         if loop is not None and not loop.needs_plant:
             plant = Instant(system, t, q, v)
-            u = loop.inputs(t, y, plant)
+            u = loop.inputs(plant, y)
         applied = system.applied_force(t, q, v, u)
         if self.sparse:
             assert system.layout is not None
@@ -251,7 +251,7 @@ class VectorField(eqx.Module):
                 factor=factor,
                 restored=None,
             )
-            u = loop.inputs(t, y, plant)
+            u = loop.inputs(plant, y)
             pushed = plant.input_force(u)
             applied, terms = applied + pushed, eqx.tree_at(lambda x: x.force, terms, terms.force + pushed)
         if isinstance(terms, SparseTerms):
@@ -265,7 +265,7 @@ class VectorField(eqx.Module):
             response = None
             if isinstance(plant, Plant):
                 response = Response(vdot, terms.mass @ vdot - terms.force, multipliers, plant, u)
-            control = loop.rate(t, y, u, plant, response)
+            control = loop.rate(plant, y, u, response)
         power = jnp.dot(v, applied) - jnp.dot(terms.offset, multipliers) + system.explicit_power(t, q, v)
         flow = StateVector.of(system.qdot(q, v), vdot, power, control)
         return flow, multipliers, *lax.stop_gradient((terms, factor))
@@ -346,7 +346,7 @@ class VectorField(eqx.Module):
         if loop is None:
             return None
         if not loop.needs_plant:
-            return loop.inputs(t, y, Instant(self.system, t, y.q, y.v))
+            return loop.inputs(Instant(self.system, t, y.q, y.v), y)
         # A law that needs the plant has one copy of the vector field besides, as reader: its last numbers are the inputs.
         return self._read(t, y, self.independent(t, y) if in_use is None else in_use)[-loop.nu :]
 
@@ -379,7 +379,7 @@ class VectorField(eqx.Module):
         reader, wide = self.loop.reader(y)
         if not reader.needs_plant:
             plant = Instant(self.system, t, y.q, y.v)
-            return reader.read(t, wide, reader.inputs(t, wide, plant), plant, None)
+            return reader.read(plant, wide, reader.inputs(plant, wide), None)
         field = dataclasses.replace(self, loop=reader, smooth=False)  # terms of a plant are dense
         if self.smooth or not self.system.m:
             return field.evaluate_regular(t, wide, in_use, quick=True)[0].control
