@@ -1,12 +1,9 @@
 """Mechanisms in the plane and in space alike: bodies, joints, drivers, forces, and the systems built from them."""
 
 from .body import AbstractBody as AbstractBody
-from .body import as_shape as as_shape
 from .body import body_points as body_points
-from .body import mass_properties as mass_properties
 from .body import moments_of_inertia as moments_of_inertia
 from .body import second_moments as second_moments
-from .body import mass_points as mass_points
 from .checks import check as check
 from .compose import replace_fields as replace_fields
 from .compound import Compound as Compound
@@ -15,6 +12,8 @@ from .connection import AbstractConnection as AbstractConnection
 from .connection import AbstractFrameJoint as AbstractFrameJoint
 from .connection import AbstractJoint as AbstractJoint
 from .connection import AbstractRelation as AbstractRelation
+from .connection import AbstractRolling as AbstractRolling
+from .connection import direction as direction
 from .connection import Distance as Distance
 from .connection import ends as ends
 from .connection import ROLLING as ROLLING
@@ -57,11 +56,14 @@ from .marker import MarkerLike as MarkerLike
 from .marker import marker as marker
 from .mechanism import AbstractMechanism as AbstractMechanism
 from .motion import Motion as Motion
+from .mirror import BOX as BOX
 from .mirror import directions as directions
 from .mirror import Image as Image
+from .mirror import PLATE as PLATE
 from .mirror import unchanged as unchanged
 from .mirror import reflection as reflection
 from .mirror import Rule as Rule
+from .mirror import SAME as SAME
 from .pair import AbstractPair as AbstractPair
 from .pair import Helix as Helix
 from .pair import Pair as Pair
@@ -82,6 +84,9 @@ from .rotation import Locked as Locked
 from .rotation import matrix_quaternion as matrix_quaternion
 from .rotation import quaternion_matrix as quaternion_matrix
 from .rotation import Turning as Turning
+from .shape import AbstractBox as AbstractBox
+from .shape import AbstractDisk as AbstractDisk
+from .shape import AbstractRod as AbstractRod
 from .shape import AbstractShape as AbstractShape
 from .shape import bore as bore
 from .shape import dimension as dimension

@@ -2,15 +2,27 @@
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import Check, Finite, TextInNotebooks, arrays_of, as_jax, in_numpy, listing, program, stacked
+from ..foundations import (
+    Check,
+    Finite,
+    TextInNotebooks,
+    arrays_of,
+    as_floats,
+    as_jax,
+    in_numpy,
+    listing,
+    program,
+    stacked,
+)
 from .marker import as_pose, as_vector
+from .pose import position_of
 from .shape import AbstractShape, Stroke
 
 # The smallest eigenvalue of ∫ (x − c)(x − c)ᵀ dm may be negative by this part of the largest: flat bodies have zero there, and
@@ -22,10 +34,11 @@ class AbstractBody(TextInNotebooks, eqx.Module):
     """A rigid body, its points, and a guess of its pose.
 
     Attributes:
+        dim: 2 or 3.
         name: a name, unique in its mechanism; "ground" is reserved.
         mass: in kg.
-        com: centre of mass (d,) in the body's frame.
         inertia: about the centre of mass, in kg m².
+        com: centre of mass (d,) in the body's frame.
         points: local poses (D, D) of points, by name.
         point_masses: masses (k,) and positions (k, d) of further mass points.
         pose: a first guess of its pose (D, D) in the world.
@@ -33,15 +46,39 @@ class AbstractBody(TextInNotebooks, eqx.Module):
         density: the mass over the shape's size, in kg/m, kg/m² or kg/m³; None where the mass is an argument.
     """
 
-    name: eqx.AbstractVar[str]
-    mass: eqx.AbstractVar[Float[Array, ""]]
-    com: eqx.AbstractVar[Float[Array, " d"]]
-    inertia: eqx.AbstractVar[Float[Array, "*k"]]
-    points: eqx.AbstractVar[dict[str, Float[Array, "D D"]]]
-    point_masses: eqx.AbstractVar[tuple[Float[Array, " k"], Float[Array, "k d"]]]
-    pose: eqx.AbstractVar[Float[Array, "D D"]]
-    shape: eqx.AbstractVar[AbstractShape | None]
-    density: eqx.AbstractVar[Float[Array, ""] | None]
+    dim: ClassVar[int]
+    name: str = eqx.field(static=True)
+    mass: Float[Array, ""]
+    inertia: Float[Array, "*k"]
+    com: Float[Array, " d"]
+    points: dict[str, Float[Array, "D D"]]
+    point_masses: tuple[Float[Array, " k"], Float[Array, "k d"]]
+    pose: Float[Array, "D D"]
+    shape: AbstractShape | None
+    density: Float[Array, ""] | None
+
+    def __init__(
+        self,
+        name: str,
+        mass_properties: tuple[Any, Any, Any],
+        points: Mapping[str, Any] | None,
+        point_masses: Sequence[tuple[Any, Any]],
+        pose: Float[Array, "D D"],
+        shape: object,
+        density: float | None,
+    ):
+        self.name, self.shape, self.pose = name, as_shape(shape, name, self.dim), pose
+        self.density = None if density is None else as_floats(density)
+        mass, inertia, com = _mass_properties(name, mass_properties, self.shape, self.density, type(self))
+        self.mass, self.inertia = as_floats(mass), self.as_inertia(inertia, name)
+        self.com = as_vector(com, f"com of body '{name}'", (self.dim,))
+        self.points = body_points(points, name, self.dim, self.shape)
+        self.point_masses = mass_points(point_masses, name, self.dim)
+
+    @staticmethod
+    @abc.abstractmethod
+    def as_inertia(inertia: Any, name: str) -> Float[Array, "*k"]:
+        """An inertia as it is held, from what a user gives."""
 
     @staticmethod
     @abc.abstractmethod
@@ -51,6 +88,11 @@ class AbstractBody(TextInNotebooks, eqx.Module):
     @abc.abstractmethod
     def about_com(self) -> Float[Array, "d d"]:
         """∫ (x − c)(x − c)ᵀ dm, without the mass points."""
+
+    @property
+    def position(self) -> Float[Array, " d"]:
+        """The position of the first guess of the pose."""
+        return position_of(self.pose)
 
     def spread(self) -> Float[Array, "D D"]:
         """∫ x̃ x̃ᵀ dm in the body's frame, x̃ = (x, 1)."""
@@ -142,20 +184,19 @@ def as_shape(shape: object, name: str, dim: int) -> AbstractShape | None:
     return shape
 
 
-def mass_properties(
+def _mass_properties(
     name: str,
     arguments: tuple[Any, Any, Any],
     shape: AbstractShape | None,
     density: Float[Array, ""] | float | None,
     kind: type[AbstractBody],
-    dim: int,
 ) -> tuple[Any, Any, Any]:
     """Mass, inertia and centre of mass of a body, each from the arguments or else from its shape."""
     mass, inertia, com = arguments
     if shape is None:
         if mass is None or inertia is None or density is not None:
             raise ValueError(f"Body '{name}' must have `mass` and `inertia`, or a `shape` with `mass` or `density`.")
-        return mass, inertia, np.zeros(dim) if com is None else com
+        return mass, inertia, np.zeros(kind.dim) if com is None else com
     if mass is None and density is None:
         density = shape.own_density
     if (mass is None) == (density is None):

@@ -17,7 +17,7 @@ from ..foundations import (
     is_concrete,
 )
 from .force import AbstractForce, AbstractLineForce
-from .marker import Marker, MarkerLike, marker
+from .marker import MarkerLike, marker
 from .motion import Motion
 
 Scalar = Float[Array, ""]
@@ -146,7 +146,6 @@ class JointCharacteristic(AbstractCharacteristic):
         beyond: "hold" or "refuse", as of `Table`.
     """
 
-    name: str = eqx.field(static=True)
     joint: str = eqx.field(static=True)
 
     @contract
@@ -195,10 +194,6 @@ class LineCharacteristic(AbstractCharacteristic, AbstractLineForce):
         interpolation: "linear" or "cubic", as of `Table`.
         beyond: "hold" or "refuse", as of `Table`.
     """
-
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
 
     @contract
     def __init__(

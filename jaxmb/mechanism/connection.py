@@ -7,10 +7,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import AbstractExplicit, Positive, TextInNotebooks, as_floats, contract
+from ..foundations import AbstractExplicit, Direction, Positive, TextInNotebooks, as_floats, contract
 from .marker import Marker, MarkerLike, as_vector, marker
 from .pair import AbstractPair
-from .pose import inverse, position_of, product
+from .pose import inverse, position_of, product, rotation_of, velocity_in
 
 # The name of the rows that forbid slipping ends with this where the same connection has holonomic rows too.
 ROLLING = " rolling"
@@ -27,9 +27,9 @@ class AbstractConnection(TextInNotebooks, AbstractExplicit):
         nonholonomic: number of rows of `slip`.
     """
 
-    name: eqx.AbstractVar[str]
-    a: eqx.AbstractVar[Marker]
-    b: eqx.AbstractVar[Marker]
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
     holonomic: ClassVar[int]
     nonholonomic: ClassVar[int]
 
@@ -74,6 +74,11 @@ def ends(name: str, a: MarkerLike, b: MarkerLike) -> tuple[Marker, Marker]:
     return marker(a, f"a of joint '{name}'"), marker(b, f"b of joint '{name}'")
 
 
+def direction(name: str, axis: Direction, dim: int, argument: str = "axis") -> Float[Array, " d"]:
+    """A direction, not brought to unit length: a fit may vary it, and a unit vector has a constraint that its numbers would not know of."""
+    return as_vector(axis, f"{argument} of joint '{name}'", (dim,))
+
+
 class AbstractJoint(AbstractConnection):
     """A connection by a lower pair, or one like it, that can be a joint of the tree or the closure of a loop.
 
@@ -97,13 +102,44 @@ class AbstractJoint(AbstractConnection):
 class AbstractFrameJoint(AbstractJoint):
     """A joint that needs no axis."""
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
-
     @contract
     def __init__(self, name: str, a: MarkerLike, b: MarkerLike):
         self.name, (self.a, self.b) = name, ends(name, a, b)
+
+
+class AbstractRolling(AbstractConnection):
+    """Something round that rolls without slipping on a line or a plane of A, across its last axis: contact, and no velocity of the contact point."""
+
+    radius: Float[Array, ""]
+    holonomic: ClassVar[int] = 1
+
+    def data(self) -> Float[Array, " k"]:
+        """The radius."""
+        return self.radius[None]
+
+    @classmethod
+    def contact(cls, a: Float[Array, "D D"], b: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " d"]:
+        """The contact point, below the centre."""
+        return position_of(b) - data * rotation_of(a)[:, -1]
+
+    @classmethod
+    def residual(cls, a: Float[Array, "D D"], b: Float[Array, "D D"], data: Float[Array, " k"]) -> Array:
+        """The distance of the centre, less the radius."""
+        return jnp.dot(rotation_of(a)[:, -1], position_of(b) - position_of(a)) - data
+
+    @classmethod
+    def slip(
+        cls,
+        a: Float[Array, "D D"],
+        b: Float[Array, "D D"],
+        da: Float[Array, "D D"],
+        db: Float[Array, "D D"],
+        data: Float[Array, " k"],
+    ) -> Array:
+        """The velocity of the contact point along the line or plane."""
+        # The contact point as one of B's body: its velocity against A vanishes, while the position of contact moves on. Linear in the rates of
+        # poses, as `Pfaffian` rows must be; across the line or plane it is the derivative of `residual`, and would be redundant.
+        return rotation_of(a)[:, :-1].T @ velocity_in(a, b, da, db, cls.contact(a, b, data))
 
 
 class Distance(AbstractConnection):
@@ -116,9 +152,6 @@ class Distance(AbstractConnection):
         length: l in m, positive.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
     length: Float[Array, ""]
     holonomic: ClassVar[int] = 1
     nonholonomic: ClassVar[int] = 0
@@ -150,10 +183,10 @@ class AbstractRelation(TextInNotebooks, eqx.Module):
         units: of either coordinate the units that it may have.
     """
 
-    name: eqx.AbstractVar[str]
-    joints: eqx.AbstractVar[tuple[str, str]]
+    name: str = eqx.field(static=True)
+    joints: tuple[str, str] = eqx.field(static=True)
     units: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]]
-    holonomic: ClassVar[int]
+    holonomic: ClassVar[int] = 1
 
     @abc.abstractmethod
     def factors(self) -> Float[Array, "3"]:

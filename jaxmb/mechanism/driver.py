@@ -34,9 +34,9 @@ class AbstractDriver(TextInNotebooks, AbstractExplicit):
         holonomic: whether a position is prescribed, not a velocity.
     """
 
-    name: eqx.AbstractVar[str]
-    fn: eqx.AbstractVar[FunctionOfTime]
-    breaks: eqx.AbstractVar[Float[Array, " k"]]
+    name: str = eqx.field(static=True)
+    fn: FunctionOfTime
+    breaks: Float[Array, " k"]
     holonomic: ClassVar[bool]
 
     @abc.abstractmethod
@@ -55,10 +55,7 @@ def _breaks(times: Sequence[float]) -> Float[Array, " k"]:
 class AbstractJointDriver(AbstractDriver):
     """A driver of a joint."""
 
-    name: str = eqx.field(static=True)
     joint: str = eqx.field(static=True)
-    fn: FunctionOfTime
-    breaks: Float[Array, " k"]
 
     @contract
     def __init__(self, name: str, joint: str, fn: FunctionOfTime, breaks: Vector = ()):
@@ -75,11 +72,8 @@ class AbstractJointDriver(AbstractDriver):
 class AbstractPointDriver(AbstractDriver):
     """A driver between two markers."""
 
-    name: str = eqx.field(static=True)
     a: Marker
     b: Marker
-    fn: FunctionOfTime
-    breaks: Float[Array, " k"]
 
     @contract
     def __init__(self, name: str, a: MarkerLike, b: MarkerLike, fn: FunctionOfTime, breaks: Vector = ()):

@@ -39,7 +39,7 @@ class AbstractForce(TextInNotebooks, eqx.Module):
         name: its name.
     """
 
-    name: eqx.AbstractVar[str]
+    name: str = eqx.field(static=True)
 
     def coordinates(self) -> tuple[str, ...]:
         """Names of the joint coordinates, "joint" for all of it, that are read with their full turns; none by default."""
@@ -73,8 +73,8 @@ class AbstractForce(TextInNotebooks, eqx.Module):
 class AbstractLineForce(AbstractForce):
     """A force along the line between two markers."""
 
-    a: eqx.AbstractVar[Marker]
-    b: eqx.AbstractVar[Marker]
+    a: Marker
+    b: Marker
 
     def length_of(self, motion: Motion) -> Scalar:
         """The distance l of the markers; its derivative is set to zero where they meet."""
@@ -98,9 +98,6 @@ class SpringDamper(AbstractLineForce):
         length: l₀ in m.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
     stiffness: Scalar
     damping: Scalar
     length: Scalar
@@ -145,7 +142,6 @@ class JointSpring(AbstractForce):
         rest: s₀ in m or rad.
     """
 
-    name: str = eqx.field(static=True)
     joint: str = eqx.field(static=True)
     stiffness: Scalar
     damping: Scalar
@@ -187,7 +183,6 @@ class JointFriction(AbstractForce):
         speed: v₀ in m/s or rad/s, at which Coulomb friction reaches three quarters of f_C; small values are stiff.
     """
 
-    name: str = eqx.field(static=True)
     joint: str = eqx.field(static=True)
     viscous: Scalar
     coulomb: Scalar
@@ -234,7 +229,6 @@ class BearingFriction(AbstractForce):
         speed: v₀ in m/s or rad/s, at which friction reaches three quarters; small values are stiff.
     """
 
-    name: str = eqx.field(static=True)
     joint: str = eqx.field(static=True)
     coefficient: Scalar
     radius: Scalar
@@ -284,7 +278,6 @@ class Load(AbstractForce):
         follows: whether both turn with the body, or keep their directions in the world.
     """
 
-    name: str = eqx.field(static=True)
     at: Marker
     force: Float[Array, " d"] | None
     torque: Float[Array, " k"] | None
@@ -332,7 +325,6 @@ class Force(AbstractForce):
             the tree between −π and π, unless an element at the joint counts their turns, such as a `JointSpring` without stiffness.
     """
 
-    name: str = eqx.field(static=True)
     at: Marker
     fn: FunctionOfForce
 
@@ -364,7 +356,6 @@ class JointForce(AbstractForce):
             without stiffness.
     """
 
-    name: str = eqx.field(static=True)
     joint: str = eqx.field(static=True)
     fn: FunctionOfForce
 
@@ -399,7 +390,7 @@ class AbstractActuator(TextInNotebooks, eqx.Module):
         name: its name.
     """
 
-    name: eqx.AbstractVar[str]
+    name: str = eqx.field(static=True)
 
     @abc.abstractmethod
     def power(self, motion: Motion, test: Motion) -> Scalar:
@@ -415,7 +406,6 @@ class Motor(AbstractActuator):
         gain: for example a gear ratio times a motor constant.
     """
 
-    name: str = eqx.field(static=True)
     joint: str = eqx.field(static=True)
     gain: Scalar
 
@@ -437,7 +427,6 @@ class Thruster(AbstractActuator):
         direction: d in the frame of that marker, with the gain as its length.
     """
 
-    name: str = eqx.field(static=True)
     at: Marker
     direction: Float[Array, " d"]
 

@@ -51,6 +51,20 @@ def reflection(point: Float[Array, " d"], normal: Float[Array, " d"]) -> Float[A
     return jnp.eye(dim + 1).at[:dim, :dim].set(across).at[:dim, dim].set(point - across @ point)
 
 
+# The image of a shape where y changes its sign, and the names that points have in it whose images go by others.
+ShapeRule = tuple[Callable[[Any], Any], Callable[[Any], dict[str, str]]]
+
+
+def _corner(end: tuple[int, ...]) -> str:
+    return "c" + "".join(map(str, end))
+
+
+SAME: ShapeRule = (lambda shape: shape, lambda shape: {})
+# A box is its own image, but its lower corners along y lie where the upper ones of the image are.
+BOX: ShapeRule = (SAME[0], lambda box: {_corner(end): _corner((end[0], 1 - end[1], *end[2:])) for end in box.ends})
+PLATE: ShapeRule = (lambda plate: replace_fields(plate, corners=plate.corners * jnp.array([1.0, -1.0])), SAME[1])
+
+
 class Image:
     """The elements of a mechanism after a reflection.
 
@@ -58,8 +72,7 @@ class Image:
         mechanism: the mechanism.
         across: F.
         rules: for each class of element, beyond those of `RULES`, the fields that change besides markers.
-        shapes: for each class of shape, beyond `Compound`, its image where y changes its sign, and the names that points have in
-            it whose images go by others.
+        shapes: for each class of shape, beyond `Compound`, what becomes of it.
     """
 
     def __init__(
@@ -67,7 +80,7 @@ class Image:
         mechanism: AbstractElements,
         across: Float[Array, "D D"],
         rules: dict[type, "Rule"],
-        shapes: dict[type, tuple[Callable[[Any], Any], Callable[[Any], dict[str, str]]]],
+        shapes: dict[type, ShapeRule],
     ):
         self.mechanism, self.across, self.dim = mechanism, across, mechanism.gravity.shape[0]
         # S: the frame of the image is F W S, a rotation again, since two reflections cancel. Any axis would do for S;

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -25,12 +24,9 @@ class Gear(AbstractRelation):
         offset: s₂ where s₁ = 0.
     """
 
-    name: str = eqx.field(static=True)
-    joints: tuple[str, str] = eqx.field(static=True)
     ratio: Scalar
     offset: Scalar
     units: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("m", "rad"), ("m", "rad"))
-    holonomic: ClassVar[int] = 1
 
     @contract
     def __init__(self, name: str, joints: Sequence[str], ratio: NonZero, offset: Number = 0.0):
@@ -53,12 +49,9 @@ class Rack(AbstractRelation):
         offset: s where θ = 0, in m.
     """
 
-    name: str = eqx.field(static=True)
-    joints: tuple[str, str] = eqx.field(static=True)
     radius: Scalar
     offset: Scalar
     units: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("rad",), ("m",))
-    holonomic: ClassVar[int] = 1
 
     @contract
     def __init__(self, name: str, pinion: str, rack: str, radius: NonZero, offset: Number = 0.0):

@@ -7,10 +7,20 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import Finite, TextInNotebooks, is_concrete
+from ..foundations import (
+    AbstractExplicit,
+    AllPositive,
+    Finite,
+    NonNegative,
+    Positive,
+    TextInNotebooks,
+    contract,
+    is_concrete,
+)
 from .marker import as_vector
 
 Scalar = Float[Array, ""]
@@ -62,6 +72,114 @@ class AbstractShape(TextInNotebooks, eqx.Module):
     def resized(self, dimensions: Mapping[str, Finite]) -> "AbstractShape":
         """The shape with other dimensions."""
         return type(self)(**{**self.dimensions, **dimensions})
+
+
+class AbstractRod(AbstractShape, AbstractExplicit):
+    """A slender rod from its point "a" at the origin to its point "b".
+
+    Attributes:
+        along: the unit vector of its axis.
+    """
+
+    along: ClassVar[tuple[float, ...]]
+    length: Scalar
+
+    @contract
+    def __init__(self, length: Positive):
+        self.length = dimension(length, "length of a Rod")
+
+    def size(self) -> Scalar:
+        """The length."""
+        return self.length
+
+    def centre(self) -> Float[Array, " d"]:
+        """The middle."""
+        return 0.5 * self.length * jnp.array(self.along)
+
+    def spread(self) -> Float[Array, "d d"]:
+        """L²/12 along the axis."""
+        # Slender: nothing across the axis, and no inertia about it; the engine names a rod that may spin about itself.
+        return jnp.diag(self.length**2 / 12 * jnp.array(self.along))
+
+    def points(self) -> dict[str, Any]:
+        """The ends a and b."""
+        return {"a": jnp.zeros(len(self.along)), "b": self.length * jnp.array(self.along)}
+
+    @property
+    def strokes(self) -> tuple[Stroke, ...]:
+        """A line."""
+        return (("line", "a", "b"),)
+
+
+class AbstractBox(AbstractShape, AbstractExplicit):
+    """A box with its centre at the origin and edges along the axes.
+
+    Attributes:
+        ends: the corners in their order, 0 for the lower and 1 for the upper end along each axis.
+    """
+
+    ends: ClassVar[tuple[tuple[int, ...], ...]]
+    sides: Float[Array, " d"]
+
+    @contract
+    def __init__(self, sides: AllPositive):
+        self.sides = dimension(sides, "sides of a Box", len(self.ends[0]))
+
+    def size(self) -> Scalar:
+        """The area or volume."""
+        return jnp.prod(self.sides)
+
+    def centre(self) -> Float[Array, " d"]:
+        """The origin."""
+        return jnp.zeros(len(self.ends[0]))
+
+    def spread(self) -> Float[Array, "d d"]:
+        """Squares of the sides, over 12."""
+        return jnp.diag(self.sides**2 / 12)
+
+    def points(self) -> dict[str, Any]:
+        """The corners."""
+        return {"c" + "".join(map(str, end)): self.sides * (jnp.array(end) - 0.5) for end in self.ends}
+
+
+class AbstractDisk(AbstractShape, AbstractExplicit):
+    """A disk in x and y with its centre at the origin, or a ring. Its points "rim" and "bore" are on x.
+
+    Attributes:
+        dim: 2 or 3.
+    """
+
+    dim: ClassVar[int]
+    radius: Scalar
+    inner: Scalar
+
+    @contract
+    def __init__(self, radius: Positive, inner: NonNegative = 0.0):
+        self.radius = dimension(radius, "radius of a Disk")
+        self.inner = bore(inner, self.radius, "inner of a Disk")
+
+    def size(self) -> Scalar:
+        """The area."""
+        return jnp.pi * (self.radius**2 - self.inner**2)
+
+    def centre(self) -> Float[Array, " d"]:
+        """The origin."""
+        return jnp.zeros(self.dim)
+
+    def spread(self) -> Float[Array, "d d"]:
+        """(R² + r²)/4 in x and y."""
+        return (self.radius**2 + self.inner**2) / 4 * jnp.diag(jnp.array([1.0, 1.0, 0.0][: self.dim]))
+
+    def points(self) -> dict[str, Any]:
+        """Points of both circles."""
+        x_axis = jnp.array([1.0, 0.0, 0.0][: self.dim])
+        # Points turn with the disk, so that a drawing shows its rotation.
+        return {"rim": self.radius * x_axis, "bore": self.inner * x_axis}
+
+    @property
+    def strokes(self) -> tuple[Stroke, ...]:
+        """Both circles and what is between them."""
+        return (("disk", "centre", "rim", "bore"),)
 
 
 def dimension(value: Finite, argument: str, *shape: int) -> Float[Array, "..."]:

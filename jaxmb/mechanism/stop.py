@@ -30,7 +30,6 @@ class JointStop(AbstractForce):
         ValueError: without any bound, and for a lower one above the upper.
     """
 
-    name: str = eqx.field(static=True)
     joint: str = eqx.field(static=True)
     lower: Scalar | None
     upper: Scalar | None

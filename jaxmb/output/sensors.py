@@ -23,8 +23,8 @@ class AbstractSensor(eqx.Module):
     It is a quantity of `jaxmb.fit.Signal`, and of observations: its numbers are leaves, and derivatives go through.
     """
 
-    name: eqx.AbstractVar[str]
-    sigma: eqx.AbstractVar[Float[Array, "*k"]]
+    name: str = eqx.field(static=True)
+    sigma: Float[Array, "*k"]
 
     def __call__(
         self, system: System, motion: Solution | State, u: NoNaN | None = None, *, key: Key | None = None
@@ -73,8 +73,6 @@ class IMU(AbstractSensor):
     """
 
     point: Marker
-    sigma: Float[Array, "*k"]
-    name: str = eqx.field(static=True)
 
     @contract
     def __init__(self, point: object, *, name: str = "imu", sigma: AllNonNegative = 0.0):
@@ -113,8 +111,6 @@ class Encoder(AbstractSensor):
 
     joint: str = eqx.field(static=True)
     resolution: Float[Array, ""]
-    sigma: Float[Array, "*k"]
-    name: str = eqx.field(static=True)
 
     @contract
     def __init__(self, joint: str, resolution: Positive, *, name: str | None = None, sigma: AllNonNegative = 0.0):
@@ -147,8 +143,6 @@ class LoadCell(AbstractSensor):
     joint: str = eqx.field(static=True)
     on: str | None = eqx.field(static=True)
     frame: Frame = eqx.field(static=True)
-    sigma: Float[Array, "*k"]
-    name: str = eqx.field(static=True)
 
     @contract
     def __init__(

@@ -1,9 +1,8 @@
 """Bodies in the plane."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -20,16 +19,10 @@ from ..foundations import (
 )
 from ..mechanism import (
     AbstractBody,
-    AbstractShape,
     as_pose,
-    as_shape,
     as_vector,
-    body_points,
     compound,
-    mass_points,
-    mass_properties,
     pose,
-    position_of,
     rotation_of,
 )
 from .shape import Rod
@@ -73,15 +66,7 @@ class Body(AbstractBody):
         (0.1, ['rim', 'bore', 'centre'])
     """
 
-    name: str = eqx.field(static=True)
-    mass: Float[Array, ""]
-    inertia: Float[Array, ""]
-    com: Float[Array, "2"]
-    points: dict[str, Float[Array, "3 3"]]
-    point_masses: tuple[Float[Array, " k"], Float[Array, "k 2"]]
-    pose: Float[Array, "3 3"]
-    shape: AbstractShape | None
-    density: Float[Array, ""] | None
+    dim: ClassVar[int] = 2
 
     @contract
     def __init__(
@@ -97,17 +82,10 @@ class Body(AbstractBody):
         shape: object = None,
         density: Positive | None = None,
     ):
-        self.name, self.shape = name, as_shape(shape, name, 2)
-        self.density = None if density is None else as_floats(density)
-        mass, inertia, com = mass_properties(name, (mass, inertia, com), self.shape, self.density, type(self), 2)
-        self.mass = as_floats(mass)
-        self.inertia = as_floats(inertia)
-        self.com = as_vector(com, f"com of body '{name}'", (2,))
-        self.points = body_points(points, name, 2, self.shape)
-        self.point_masses = mass_points(point_masses, name, 2)
         position = as_vector(position, f"position of body '{name}'", (2,))
         angle = as_vector(angle, f"angle of body '{name}'", (), (2, 2))
-        self.pose = as_pose(frame(position, angle), f"angle of body '{name}'")
+        pose = as_pose(frame(position, angle), f"angle of body '{name}'")
+        super().__init__(name, (mass, inertia, com), points, point_masses, pose, shape, density)
 
     @classmethod
     @contract
@@ -137,14 +115,14 @@ class Body(AbstractBody):
         return cls(name, shape=compound(parts, 2), **arguments)
 
     @staticmethod
+    def as_inertia(inertia: Any, name: str) -> Float[Array, ""]:
+        """The number as an array."""
+        return as_floats(inertia)
+
+    @staticmethod
     def moments(spread: Float[Array | np.ndarray, "2 2"]) -> Any:
         """The moment of inertia, the trace of the second moments."""
         return in_numpy(spread).trace()
-
-    @property
-    def position(self) -> Float[Array, "2"]:
-        """The position of the first guess of the pose."""
-        return position_of(self.pose)
 
     @property
     def angle(self) -> Float[Array, ""]:

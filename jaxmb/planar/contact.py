@@ -2,22 +2,23 @@
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import Direction, Positive, as_floats, contract
 from ..mechanism import (
     AbstractConnection,
+    AbstractRolling,
     Marker,
     MarkerLike,
+    direction,
     ends,
     marker,
     position_of,
     rotation_of,
     velocity_in,
 )
-from .joint import direction, x_rotation
+from .joint import x_rotation
 
 Pose = Float[Array, "3 3"]
 
@@ -32,9 +33,6 @@ class KnifeEdge(AbstractConnection):
         on: a marker on the body that carries the plane; ground by default.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
     axis: Float[Array, "2"]
     holonomic: ClassVar[int] = 0
     nonholonomic: ClassVar[int] = 1
@@ -43,7 +41,7 @@ class KnifeEdge(AbstractConnection):
     def __init__(self, name: str, at: MarkerLike, axis: Direction = (1.0, 0.0), on: MarkerLike = "ground"):
         self.name = name
         self.a, self.b = marker(on, f"on of joint '{name}'"), marker(at, f"at of joint '{name}'")
-        self.axis = direction(name, axis)
+        self.axis = direction(name, axis, 2)
 
     @property
     def at(self) -> Marker:
@@ -67,7 +65,7 @@ class KnifeEdge(AbstractConnection):
         return jnp.dot(velocity_in(a, b, da, db, position_of(b)), rotation_of(b)[:, 1])[None]
 
 
-class RollingWheel(AbstractConnection):
+class RollingWheel(AbstractRolling):
     """A wheel, seen from the side, that rolls on a line without slipping: contact, and zero velocity of the contact point.
 
     Args:
@@ -78,40 +76,16 @@ class RollingWheel(AbstractConnection):
         axis: direction (2,) of the line in a's frame.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
-    radius: Float[Array, ""]
     axis: Float[Array, "2"]
-    holonomic: ClassVar[int] = 1
     nonholonomic: ClassVar[int] = 1
 
     @contract
     def __init__(self, name: str, a: MarkerLike, b: MarkerLike, radius: Positive, axis: Direction = (1.0, 0.0)):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.radius = as_floats(radius)
-        self.axis = direction(name, axis)
+        self.axis = direction(name, axis, 2)
 
     def frame_rotations(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
         """A's x along the line."""
         # With the line along x its normal is y, and the wheel's own frame needs no direction.
         return x_rotation(self.axis), jnp.eye(2)
-
-    def data(self) -> Float[Array, " k"]:
-        """The radius."""
-        return self.radius[None]
-
-    @classmethod
-    def residual(cls, a: Pose, b: Pose, data: Float[Array, " k"]) -> Array:
-        """The distance of the centre from the line, less the radius."""
-        return jnp.dot(rotation_of(a)[:, 1], position_of(b) - position_of(a)) - data
-
-    @classmethod
-    def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
-        """The velocity of the contact point along the line."""
-        # The contact point as one of the wheel's body: its velocity against the line vanishes, while the position of
-        # contact moves on.
-        contact = position_of(b) - data * rotation_of(a)[:, 1]
-        # Linear in the rates of poses, as `Pfaffian` rows must be; the normal component is the derivative of
-        # `residual`.
-        return jnp.dot(velocity_in(a, b, da, db, contact), rotation_of(a)[:, 0])[None]

@@ -2,7 +2,6 @@
 
 from typing import ClassVar
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -12,18 +11,12 @@ from ..mechanism import (
     AbstractJoint,
     AbstractPair,
     Locked,
-    Marker,
     MarkerLike,
     Pair,
     Turning,
-    as_vector,
+    direction,
     ends,
 )
-
-
-def direction(name: str, axis: Direction, argument: str = "axis") -> Float[Array, "2"]:
-    """A direction, not brought to unit length: a fit may vary it, and a unit vector has a constraint that its numbers would not know of."""
-    return as_vector(axis, f"{argument} of joint '{name}'", (2,))
 
 
 def x_rotation(axis: Float[Array, "2"]) -> Float[Array, "2 2"]:
@@ -36,9 +29,6 @@ def x_rotation(axis: Float[Array, "2"]) -> Float[Array, "2 2"]:
 class AbstractPlanarAxisJoint(AbstractJoint):
     """A joint with an axis: x of both frames, the same components by default."""
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
     axis: Float[Array, "2"]
     axis_b: Float[Array, "2"]
 
@@ -47,9 +37,9 @@ class AbstractPlanarAxisJoint(AbstractJoint):
         self, name: str, a: MarkerLike, b: MarkerLike, axis: Direction = (1.0, 0.0), axis_b: Direction | None = None
     ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.axis = direction(name, axis)
+        self.axis = direction(name, axis, 2)
         # Equal components mean that both frames are parallel at coordinate zero, as in most drawings.
-        self.axis_b = self.axis if axis_b is None else direction(name, axis_b, "axis_b")
+        self.axis_b = self.axis if axis_b is None else direction(name, axis_b, 2, "axis_b")
 
     def frame_rotations(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
         """The rotations of both frames that bring x along the axis."""

@@ -1,9 +1,8 @@
 """Bodies in space."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -13,25 +12,18 @@ from ..foundations import (
     Finite,
     NonNegative,
     Positive,
-    as_floats,
     as_jax,
     contract,
     in_numpy,
 )
 from ..mechanism import (
     AbstractBody,
-    AbstractShape,
     as_pose,
-    as_shape,
     as_vector,
-    body_points,
     compound,
-    mass_points,
-    mass_properties,
     matrix_quaternion,
     moments_of_inertia,
     pose,
-    position_of,
     quaternion_matrix,
     rotation_of,
     second_moments,
@@ -73,15 +65,7 @@ class Body(AbstractBody):
         (22.195, ['a', 'b', 'rim', 'bore', 'centre'])
     """
 
-    name: str = eqx.field(static=True)
-    mass: Float[Array, ""]
-    inertia: Float[Array, "3 3"]
-    com: Float[Array, "3"]
-    points: dict[str, Float[Array, "4 4"]]
-    point_masses: tuple[Float[Array, " k"], Float[Array, "k 3"]]
-    pose: Float[Array, "4 4"]
-    shape: AbstractShape | None
-    density: Float[Array, ""] | None
+    dim: ClassVar[int] = 3
 
     @contract
     def __init__(
@@ -97,20 +81,10 @@ class Body(AbstractBody):
         shape: object = None,
         density: Positive | None = None,
     ):
-        self.name, self.shape = name, as_shape(shape, name, 3)
-        self.density = None if density is None else as_floats(density)
-        mass, inertia, com = mass_properties(name, (mass, inertia, com), self.shape, self.density, type(self), 3)
-        self.mass = as_floats(mass)
-        inertia = as_vector(inertia, f"inertia of body '{name}'", (3,), (3, 3))
-        # Three numbers are principal moments in the axes of the body. A matrix is stored either way, so that both
-        # share programs.
-        self.inertia = as_jax(in_numpy(inertia) * np.eye(3)) if inertia.ndim == 1 else inertia
-        self.com = as_vector(com, f"com of body '{name}'", (3,))
-        self.points = body_points(points, name, 3, self.shape)
-        self.point_masses = mass_points(point_masses, name, 3)
         position = as_vector(position, f"position of body '{name}'", (3,))
         orientation = as_vector(orientation, f"orientation of body '{name}'", (4,), (3, 3))
-        self.pose = as_pose(frame(position, orientation), f"orientation of body '{name}'")
+        pose = as_pose(frame(position, orientation), f"orientation of body '{name}'")
+        super().__init__(name, (mass, inertia, com), points, point_masses, pose, shape, density)
 
     @classmethod
     @contract
@@ -141,16 +115,17 @@ class Body(AbstractBody):
         return cls(name, shape=compound(parts, 3), **arguments)
 
     @staticmethod
+    def as_inertia(inertia: Any, name: str) -> Float[Array, "3 3"]:
+        """The matrix, of principal moments in the axes of the body too, so that both share programs."""
+        inertia = as_vector(inertia, f"inertia of body '{name}'", (3,), (3, 3))
+        return as_jax(in_numpy(inertia) * np.eye(3)) if inertia.ndim == 1 else inertia
+
+    @staticmethod
     def moments(spread: Float[Array | np.ndarray, "3 3"]) -> Any:
         """The inertia tr(S) 1 − S of second moments S."""
         # In NumPy where numbers are concrete, as all of building: each operation of JAX would compile a program by
         # shape.
         return moments_of_inertia(in_numpy(spread))
-
-    @property
-    def position(self) -> Float[Array, "3"]:
-        """The position of the first guess of the pose."""
-        return position_of(self.pose)
 
     @property
     def orientation(self) -> Float[Array, "4"]:

@@ -2,7 +2,6 @@
 
 from typing import ClassVar
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from ..foundations import Direction, NonZero, as_floats, contract
@@ -14,12 +13,11 @@ from ..mechanism import (
     Cardan,
     Helix,
     Locked,
-    Marker,
     MarkerLike,
     Pair,
     Turning,
-    as_vector,
     axis_rotation,
+    direction,
     ends,
 )
 
@@ -27,17 +25,9 @@ from ..mechanism import (
 Turns = tuple[Float[Array, "3 3"], Float[Array, "3 3"]]
 
 
-def direction(name: str, axis: Direction, argument: str = "axis") -> Float[Array, "3"]:
-    """A direction, not brought to unit length: a fit may vary it, and a unit vector has a constraint that its numbers would not know of."""
-    return as_vector(axis, f"{argument} of joint '{name}'", (3,))
-
-
 class AbstractSpatialAxisJoint(AbstractJoint):
     """A joint with an axis: z of both frames, the same components by default."""
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
     axis: Float[Array, "3"]
     axis_b: Float[Array, "3"]
 
@@ -51,8 +41,8 @@ class AbstractSpatialAxisJoint(AbstractJoint):
         axis_b: Direction | None = None,
     ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.axis = direction(name, axis)
-        self.axis_b = self.axis if axis_b is None else direction(name, axis_b, "axis_b")
+        self.axis = direction(name, axis, 3)
+        self.axis_b = self.axis if axis_b is None else direction(name, axis_b, 3, "axis_b")
 
     def frame_rotations(self) -> Turns:
         """The rotations of both frames that bring z along the axis."""

@@ -3,11 +3,7 @@
 A joint's frames are turned by the smallest rotations that carry z, or x, to its axes; these turn into each other's images with the axes.
 """
 
-from itertools import product
-
-import jax.numpy as jnp
-
-from ..mechanism import Rule, directions, replace_fields, unchanged
+from ..mechanism import BOX, PLATE, SAME, Rule, directions, unchanged
 from .contact import RollingDisk, RollingSphere
 from .joint import (
     Cylindrical,
@@ -34,12 +30,4 @@ RULES: dict[type, Rule] = {
     RollingDisk: directions("axis", "normal"),
 }
 
-SHAPES = {
-    **dict.fromkeys((Rod, Cylinder, Disk, Sphere), (lambda shape: shape, lambda shape: {})),
-    Box: (
-        lambda shape: shape,
-        # A box is its own image, but its lower corners along y lie where the upper ones of the image are.
-        lambda shape: {f"c{i}{j}{k}": f"c{i}{1 - j}{k}" for i, j, k in product((0, 1), repeat=3)},
-    ),
-    Plate: (lambda shape: replace_fields(shape, corners=shape.corners * jnp.array([1.0, -1.0])), lambda shape: {}),
-}
+SHAPES = {**dict.fromkeys((Rod, Cylinder, Disk, Sphere), SAME), Box: BOX, Plate: PLATE}

@@ -1,26 +1,35 @@
 """Shapes in space. Densities are masses per length of a rod, per area of a disk, per volume of all others."""
 
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import (
-    AllPositive,
     Finite,
     NonNegative,
     Positive,
     contract,
 )
-from ..mechanism import AbstractShape, Stroke, bore, dimension, polygon, polygon_moments
+from ..mechanism import (
+    AbstractBox,
+    AbstractDisk,
+    AbstractRod,
+    AbstractShape,
+    Stroke,
+    bore,
+    dimension,
+    polygon,
+    polygon_moments,
+)
 
 Scalar = Float[Array, ""]
 # Corners of the end of a prism in the order of its outline.
 ROUND = ("00", "10", "11", "01")
 
 
-class Rod(AbstractShape):
+class Rod(AbstractRod, init=False):
     """A slender rod along z, from its point "a" at the origin to its point "b".
 
     It has no inertia about its own axis: where it may spin about that, use a `Cylinder`.
@@ -29,36 +38,10 @@ class Rod(AbstractShape):
         length: in m.
     """
 
-    length: Scalar
-
-    @contract
-    def __init__(self, length: Positive):
-        self.length = dimension(length, "length of a Rod")
-
-    def size(self) -> Scalar:
-        """The length."""
-        return self.length
-
-    def centre(self) -> Float[Array, "3"]:
-        """The middle of the axis."""
-        return _up(0.5 * self.length)
-
-    def spread(self) -> Float[Array, "3 3"]:
-        """L²/12 along z."""
-        # Slender: nothing across the axis, and no inertia about it; the engine names a rod that may spin about itself.
-        return jnp.diag(_up(self.length**2 / 12))
-
-    def points(self) -> dict[str, Any]:
-        """The ends a and b."""
-        return {"a": jnp.zeros(3), "b": _up(self.length)}
-
-    @property
-    def strokes(self) -> tuple[Stroke, ...]:
-        """A line."""
-        return (("line", "a", "b"),)
+    along: ClassVar[tuple[float, ...]] = (0.0, 0.0, 1.0)
 
 
-class Box(AbstractShape):
+class Box(AbstractBox, init=False):
     """A box with its centre at the origin and edges along x, y and z.
 
     Its points "c000" to "c111" are the corners, 0 for the lower and 1 for the upper end along x, y and z.
@@ -67,28 +50,7 @@ class Box(AbstractShape):
         sides: lengths (3,) along x, y and z in m.
     """
 
-    sides: Float[Array, "3"]
-
-    @contract
-    def __init__(self, sides: AllPositive):
-        self.sides = dimension(sides, "sides of a Box", 3)
-
-    def size(self) -> Scalar:
-        """The volume."""
-        return jnp.prod(self.sides)
-
-    def centre(self) -> Float[Array, "3"]:
-        """The origin."""
-        return jnp.zeros(3)
-
-    def spread(self) -> Float[Array, "3 3"]:
-        """Squares of the sides, over 12."""
-        return jnp.diag(self.sides**2 / 12)
-
-    def points(self) -> dict[str, Any]:
-        """The corners."""
-        ends = product((0, 1), repeat=3)
-        return {"c" + "".join(map(str, end)): self.sides * (jnp.array(end) - 0.5) for end in ends}
+    ends: ClassVar[tuple[tuple[int, ...], ...]] = tuple(product((0, 1), repeat=3))
 
     @property
     def strokes(self) -> tuple[Stroke, ...]:
@@ -141,7 +103,7 @@ class Cylinder(AbstractShape):
         return (("tube", "a", "b", "rim", "bore"),)
 
 
-class Disk(AbstractShape):
+class Disk(AbstractDisk, init=False):
     """A thin disk across z with its centre at the origin, or a ring. Its points "rim" and "bore" are on x.
 
     Args:
@@ -149,35 +111,7 @@ class Disk(AbstractShape):
         inner: radius of a hole in m; none by default.
     """
 
-    radius: Scalar
-    inner: Scalar
-
-    @contract
-    def __init__(self, radius: Positive, inner: NonNegative = 0.0):
-        self.radius = dimension(radius, "radius of a Disk")
-        self.inner = bore(inner, self.radius, "inner of a Disk")
-
-    def size(self) -> Scalar:
-        """The area."""
-        return jnp.pi * (self.radius**2 - self.inner**2)
-
-    def centre(self) -> Float[Array, "3"]:
-        """The origin."""
-        return jnp.zeros(3)
-
-    def spread(self) -> Float[Array, "3 3"]:
-        """(R² + r²)/4 across z."""
-        return (self.radius**2 + self.inner**2) / 4 * jnp.diag(jnp.array([1.0, 1.0, 0.0]))
-
-    def points(self) -> dict[str, Any]:
-        """Points of both circles."""
-        x_axis = jnp.array([1.0, 0.0, 0.0])
-        return {"rim": self.radius * x_axis, "bore": self.inner * x_axis}
-
-    @property
-    def strokes(self) -> tuple[Stroke, ...]:
-        """Both circles and what is between them."""
-        return (("disk", "centre", "rim", "bore"),)
+    dim: ClassVar[int] = 3
 
 
 class Plate(AbstractShape):

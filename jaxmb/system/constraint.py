@@ -17,9 +17,14 @@ from ..foundations import (
 class AbstractConstraint(eqx.Module):
     """A named group of rows, or several such groups that one function evaluates."""
 
-    name: eqx.AbstractVar[str]
-    fn: eqx.AbstractVar[Callable[..., Array]]
-    parts: eqx.AbstractVar[tuple[tuple[str, int], ...] | None]
+    name: str = eqx.field(static=True)
+    fn: Callable[..., Array]
+    parts: tuple[tuple[str, int], ...] | None = eqx.field(static=True)
+
+    def __init__(self, name: str, fn: object, parts: Mapping[str, Count] | None):
+        self.name = name
+        self.parts = None if parts is None else tuple(parts.items())
+        self.fn = as_function(fn, f"fn of constraint '{name}'")
 
 
 class Holonomic(AbstractConstraint):
@@ -32,15 +37,9 @@ class Holonomic(AbstractConstraint):
             results then use these names.
     """
 
-    name: str = eqx.field(static=True)
-    fn: Callable[..., Array]
-    parts: tuple[tuple[str, int], ...] | None = eqx.field(static=True)
-
     @contract
     def __init__(self, name: str, fn: FunctionOfState, parts: Mapping[str, Count] | None = None):
-        self.name = name
-        self.parts = None if parts is None else tuple(parts.items())
-        self.fn = as_function(fn, f"fn of constraint '{name}'")
+        super().__init__(name, fn, parts)
 
 
 class Pfaffian(AbstractConstraint):
@@ -52,12 +51,6 @@ class Pfaffian(AbstractConstraint):
         parts: as of `Holonomic`.
     """
 
-    name: str = eqx.field(static=True)
-    fn: Callable[..., Array]
-    parts: tuple[tuple[str, int], ...] | None = eqx.field(static=True)
-
     @contract
     def __init__(self, name: str, fn: FunctionOfMotion, parts: Mapping[str, Count] | None = None):
-        self.name = name
-        self.parts = None if parts is None else tuple(parts.items())
-        self.fn = as_function(fn, f"fn of constraint '{name}'")
+        super().__init__(name, fn, parts)
