@@ -14,7 +14,7 @@ from .gears import relation
 from .joints import BAR, anchors, contact, guide_symbol, joint_symbol, plane_under, rod, under
 from .primitive import Primitive, of_solid
 from .shapes import connections, solids
-from .snapshot import Snapshot, Trajectory
+from .snapshot import Snapshot, Stage, Trajectory
 from .solid import transform
 from .springs import passive
 from .symbols import solidified
@@ -22,52 +22,34 @@ from .symbols import solidified
 SIZE = 0.02  # of symbols, in sizes of the mechanism
 
 
-class Scene:
+class Scene(Stage):
     """What is drawn of a mechanism; `frame` must be called before `pieces`.
 
     Attributes:
-        dim: 2 or 3.
-        links: its connections.
-        solids: of ground and bodies, in their frames.
         centre, radius: of what is seen.
-        size: of the symbols, in m.
-        colours: of joints, by name; others have their own.
     """
 
     def __init__(self, system: System, points: bool, symbols: float = SIZE):
-        self._linkage, self._numbers = linkage_of(system), system.params
-        self.dim = self._linkage.dim
-        self.solids = self._thin = solids(self._linkage, self._numbers, points)
-        self.links = connections(self._linkage, self._numbers)
-        self.colours: dict[str, Any] = {}
-        self.centre, self.radius, self.size, self._symbols = np.zeros(self.dim), 0.5, symbols, symbols
-        self._reaches: dict[str, np.ndarray] = {}
+        linkage, numbers = linkage_of(system), system.params
+        self._thin, self._symbols = solids(linkage, numbers, points), symbols
+        super().__init__(linkage, numbers, connections(linkage, numbers), self._thin, {}, symbols, {})
+        self.centre, self.radius = np.zeros(self.dim), 0.5
         self._largest_wrenches: dict[str, tuple[float, float]] = {}
         # One program for all instants of an animation.
         self._read = jax.jit(jax.vmap(self._of_state, (0, None)))
 
     def _of_state(self, state: State, numbers: Numbers) -> Any:
-        motion = self._linkage.motion(state.t, state.q, state.v, numbers)
+        motion = self.linkage.motion(state.t, state.q, state.v, numbers)
         return motion.poses, {force.name: force.value(motion) for force in numbers.forces if isinstance(force, Force)}
 
     def trajectory(self, states: State) -> Trajectory:
         """What pictures of several states (k,) need."""
-        return Trajectory(*jax.tree.map(np.asarray, self._read(states, self._numbers)))
+        return Trajectory(*jax.tree.map(np.asarray, self._read(states, self.numbers)))
 
     def at(self, trajectory: Trajectory, i: int) -> Snapshot:
         """The mechanism at one of them."""
         parts = {name: self._relative_wrench(name, wrenches[i]) for name, wrenches in trajectory.wrenches.items()}
-        return Snapshot(
-            linkage=self._linkage,
-            numbers=self._numbers,
-            links=self.links,
-            solids=self.solids,
-            colours=self.colours,
-            size=self.size,
-            reaches=self._reaches,
-            wrenches=parts,
-            poses=trajectory.poses[i],
-        )
+        return self.at_instant(trajectory.poses[i], parts)
 
     def _relative_wrench(self, name: str, wrench: np.ndarray) -> np.ndarray:
         """Force and torque in parts of their largest sizes; not numbers where these are zero."""
@@ -80,7 +62,7 @@ class Scene:
         for link in self.links:
             a, b = (trajectory.poses[:, body] @ frame for body, frame in zip(link.bodies, link.frames, strict=True))
             positions = (np.linalg.inv(a) @ b)[:, :-1, -1]
-            self._reaches[link.name] = np.stack([positions.min(axis=0), positions.max(axis=0)])
+            self.reaches[link.name] = np.stack([positions.min(axis=0), positions.max(axis=0)])
         for name, wrenches in trajectory.wrenches.items():
             sizes = [np.linalg.norm(part, axis=1) for part in np.split(wrenches, [self.dim], axis=1)]
             self._largest_wrenches[name] = (
@@ -109,14 +91,14 @@ class Scene:
             if link.rolls or (link.slides and len(link.pair.axes) > 1):
                 corners = under(now.reach(link), float(link.numbers[0])) if link.rolls else plane_under(now, link)
                 points.append(transform(a, np.array([*product(*corners.T)])))
-        for element in (*self._numbers.forces, *self._numbers.drivers):
+        for element in (*self.numbers.forces, *self.numbers.drivers):
             if isinstance(element, SpringDamper | LineCharacteristic | DrivenDistance):
                 points += [now.at(marker)[None, :-1, -1] for marker in (element.a, element.b)]
         return [*points, *(piece.loops[0] for piece in self._relations(now))]
 
     def _relations(self, now: Snapshot) -> list[Primitive]:
         """Gears, belts and racks."""
-        named = zip(self._linkage.connectivity.relations, np.asarray(self._numbers.relations), strict=True)
+        named = zip(self.linkage.connectivity.relations, np.asarray(self.numbers.relations), strict=True)
         return [piece for (name, joints, _), factors in named for piece in relation(now, name, joints, factors)]
 
     def pieces(self, now: Snapshot) -> list[Primitive]:
@@ -127,7 +109,7 @@ class Scene:
     def bodies(self, poses: np.ndarray | None = None) -> list[list[Primitive]]:
         """Ground and bodies at poses (n + 1, D, D), or each in its own frame."""
         poses = np.stack([np.eye(self.dim + 1)] * len(self.solids)) if poses is None else poses
-        placed = zip(("ground", *self._linkage.bodies), self.solids, poses, strict=True)
+        placed = zip(("ground", *self.linkage.bodies), self.solids, poses, strict=True)
         return [
             [*of_solid(self.dim, name, solid.transform(pose), of_body(i))]
             for i, (name, solid, pose) in enumerate(placed)
@@ -135,7 +117,7 @@ class Scene:
 
     def symbols(self, now: Snapshot) -> tuple[list[Primitive], list[Primitive]]:
         """All but the bodies: what is drawn before them, and what after."""
-        numbers = self._numbers
+        numbers = self.numbers
         before = (*(contact(now, link) for link in self.links if link.rolls), anchors(now))
         after = (
             *(guide_symbol(now, link) for link in self.links if link.slides),
@@ -150,7 +132,7 @@ class Scene:
     @property
     def elements(self) -> tuple[Any, ...]:
         """What moves the mechanism or loads it."""
-        return *self._numbers.drivers, *self._numbers.actuators, *self._numbers.forces
+        return *self.numbers.drivers, *self.numbers.actuators, *self.numbers.forces
 
     def arrows(self, now: Snapshot) -> dict[str, np.ndarray]:
         """By name of what moves the mechanism or loads it."""

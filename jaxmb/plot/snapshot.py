@@ -17,9 +17,9 @@ class Trajectory(NamedTuple):
     wrenches: dict[str, np.ndarray]
 
 
-@dataclasses.dataclass(frozen=True)
-class Snapshot:
-    """A mechanism at an instant.
+@dataclasses.dataclass
+class Stage:
+    """What all instants of a motion share.
 
     Attributes:
         linkage: of the mechanism.
@@ -29,8 +29,6 @@ class Snapshot:
         colours: of joints, by name; others have their own.
         size: of symbols, in m.
         reaches: least and largest position (2, d) of B in A over the motion, by name of the connection.
-        wrenches: of each `Force`, both parts relative to their largest size over the motion, by name.
-        poses: of ground and bodies (n + 1, D, D) in the world.
     """
 
     linkage: AbstractLinkage
@@ -40,13 +38,29 @@ class Snapshot:
     colours: dict[str, str]
     size: float
     reaches: dict[str, np.ndarray]
-    wrenches: dict[str, np.ndarray]
-    poses: np.ndarray
 
     @property
     def dim(self) -> int:
         """2 or 3."""
         return self.linkage.dim
+
+    def at_instant(self, poses: np.ndarray, wrenches: dict[str, np.ndarray]) -> "Snapshot":
+        """The mechanism at one of them."""
+        shared = {field.name: getattr(self, field.name) for field in dataclasses.fields(Stage)}
+        return Snapshot(**shared, poses=poses, wrenches=wrenches)
+
+
+@dataclasses.dataclass
+class Snapshot(Stage):
+    """A mechanism at an instant.
+
+    Attributes:
+        poses: of ground and bodies (n + 1, D, D) in the world.
+        wrenches: of each `Force`, both parts relative to their largest size over the motion, by name.
+    """
+
+    poses: np.ndarray
+    wrenches: dict[str, np.ndarray]
 
     def ends(self, link: Connection) -> tuple[np.ndarray, np.ndarray]:
         """The frames A and B of a connection."""
