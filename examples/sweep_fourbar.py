@@ -1,6 +1,6 @@
 """A thousand four-bars: how far the rocker swings and how fast the crank gets, by coupler, start and damping.
 
-`python -m jaxmb.sweep examples/sweep_fourbar.toml` does the sweep alone, `--task 1 --tasks 4` a quarter of it; this script checks it
+`jaxmb sweep examples/sweep_fourbar.toml` does the sweep alone, `--task 1 --tasks 4` a quarter of it; this script checks it
 against direct runs.
 """
 

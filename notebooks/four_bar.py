@@ -79,10 +79,10 @@ assert drift < 1e-6 and open_by < 1e-12
 #
 # In a notebook the next cell plays.
 # Drag the time, let a point draw its path, choose a curve.
-# `jm.plot.page(system, sol, "motion.html")` writes the same player into a file for any browser.
+# `jm.plot.page(system, sol, "motion.html")` writes it into a file for any browser, too.
 
 # %%
-player = jm.plot.player(system, sol, title="Four-bar linkage")
+player = jm.plot.page(system, sol, title="Four-bar linkage")
 player
 
 # %% [markdown]

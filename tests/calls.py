@@ -699,10 +699,6 @@ def files():
         system=system, solution=run, path=fresh(".html"), curves=jm.records.Record(TIMES, {"a": np.zeros(3)}), points=True, speed=more(1.0), title=either("Motion", "empty"), forces=False,
         symbols=more(0.02),
     )  # fmt: skip
-    yield jm.plot.player, dict(
-        system=system, solution=run, curves=jm.records.Record(TIMES, {"a": np.zeros(3)}), points=True, speed=more(1.0), title=either("Motion", "empty"), forces=False,
-        symbols=more(0.02),
-    )  # fmt: skip
     few = fit.identify(pendulum(), [parameter()], [experiment()], max_iterations=1, throw=False, progress=None)
     yield jm.plot.fit, dict(result=few, experiment=known(None), figure=None)
     yield (

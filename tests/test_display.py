@@ -130,7 +130,7 @@ def test_notebooks_show_what_is_printed_with_names_escaped(run):
 
 def test_a_player_is_the_page_in_a_frame(run, tmp_path):
     system, _, solution = run
-    player = jm.plot.player(system, solution, title='"Swing"')
-    assert jm.plot.page(system, solution, tmp_path / "a.html", title='"Swing"').read_text() == player.html
+    player = jm.plot.page(system, solution, tmp_path / "a.html", title='"Swing"')
+    assert (tmp_path / "a.html").read_text() == player.html == jm.plot.page(system, solution, title='"Swing"').html
     frame = player._repr_html_()
     assert frame.startswith("<iframe srcdoc=") and frame.count('"') == 4

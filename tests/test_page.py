@@ -8,7 +8,6 @@ import pathlib
 import re
 import shutil
 import subprocess
-import tempfile
 
 import equinox as eqx
 import jax
@@ -94,8 +93,7 @@ def written(name):
     curves = (
         None if name == "planar" else jm.records.Record(solution.ts, {"energy.total": solution.ts, "q": solution.q})
     )
-    with tempfile.TemporaryDirectory() as folder:
-        return jm.plot.page(system, solution, pathlib.Path(folder) / "motion.html", curves=curves).read_text()
+    return jm.plot.page(system, solution, curves=curves).html
 
 
 # What the page's script needs of a browser, with a brush that notes the colours it draws with.
@@ -257,7 +255,8 @@ def test_the_page_of_the_stewart_platform_is_small_and_exact_and_leaves_time_for
 
     system, ts = stewart.stewart().build(), jnp.linspace(0.0, 4.0, 121)
     solution = stewart.run(system, ts, 1e-6)
-    path = jm.plot.page(system, solution, tmp_path / "stewart.html")
+    path = tmp_path / "stewart.html"
+    jm.plot.page(system, solution, path)
     assert path.stat().st_size < 1e6
     script = """
     $("names").checked = true; const begin = performance.now();
@@ -275,11 +274,10 @@ def test_the_page_of_the_stewart_platform_is_small_and_exact_and_leaves_time_for
 
 
 @pytest.mark.slow
-def test_a_page_stands_alone(tmp_path):
+def test_a_page_stands_alone():
     system, solution = planar()
     curves = jm.records.Record(solution.ts, {"own": solution.q[:, :2]}, {"own": "m"})
-    path = jm.plot.page(system, solution, tmp_path / "a.html", curves=curves, speed=0.5, title="<slider> & crank")
-    text = path.read_text()
+    text = jm.plot.page(system, solution, curves=curves, speed=0.5, title="<slider> & crank").html
     assert "http" not in text and "src=" not in text and "<title>&lt;slider&gt; &amp; crank</title>" in text
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
     assert [curve["name"] for curve in data["curves"]] == ["own[0]", "own[1]"] and data["speed"] == 0.5
@@ -289,12 +287,12 @@ def test_a_page_stands_alone(tmp_path):
 
 
 @pytest.mark.slow
-def test_reactions_on_a_page_are_to_scale(tmp_path):
+def test_reactions_on_a_page_are_to_scale():
     system, solution = planar()
     data = json.loads(
         re.search(
             r'id="data">(.*?)</script>',
-            jm.plot.page(system, solution, tmp_path / "a.html", forces=True).read_text(),
+            jm.plot.page(system, solution, forces=True).html,
             re.S,
         )[1]
     )

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import runpy
 import signal
 import subprocess
 import sys
@@ -16,8 +15,9 @@ import numpy as np
 import pytest
 
 import jaxmb as jm
+from jaxmb.command import main
+from jaxmb.command.sweeping import of_array
 from jaxmb.sweep import described, grid, run, status
-from jaxmb.sweep.__main__ import main, of_array
 from jaxmb.sweep.shards import Shards
 
 xarray = pytest.importorskip("xarray")
@@ -298,7 +298,7 @@ def described_in(folder, text=TOML):
 def started(path, *arguments):
     root = pathlib.Path(jm.__file__).parent.parent
     environment = os.environ | {"PYTHONPATH": str(root)}
-    command = [sys.executable, "-m", "jaxmb.sweep", str(path), *arguments]
+    command = [sys.executable, "-m", "jaxmb", "sweep", str(path), *arguments]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -347,28 +347,19 @@ def test_command(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "7")
     monkeypatch.setenv("SLURM_ARRAY_TASK_MIN", "5")
     monkeypatch.setenv("SLURM_ARRAY_TASK_COUNT", "25")
-    assert main([str(path)]) == 0
+    assert main(["sweep", str(path)]) == 0
     assert "8 rows, 2 shards computed" in capsys.readouterr().out
-    assert main([str(path), "--status"]) == 0
+    assert main(["sweep", str(path), "--status"]) == 0
     assert "2 of 50 shards are there, 8 of 200 rows; missing are 0, 1, 3, " in capsys.readouterr().out
     path.write_text(TOML.replace("count = 100", "count = 50"))
-    assert main([str(path)]) == 1
+    assert main(["sweep", str(path)]) == 1
     error = capsys.readouterr().err
     assert (
         "must be empty or of this sweep, but holds another one: " in error
         and "'rows' is 200 there and 100 here" in error
     )
-    assert main([str(tmp_path / "none.toml")]) == 1 and "There is no file" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main([str(path), "--task", "1"])
-
-
-def test_it_is_a_module(monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "jaxmb.sweep.__main__")
-    monkeypatch.setattr(sys, "argv", ["sweep", "--help"])
-    with pytest.raises(SystemExit) as done:
-        runpy.run_module("jaxmb.sweep", run_name="__main__")
-    assert done.value.code == 0 and "TOML file, see jaxmb.sweep.described" in capsys.readouterr().out
+    assert main(["sweep", str(tmp_path / "none.toml")]) == 1 and "There is no file" in capsys.readouterr().err
+    assert main(["sweep", str(path), "--task", "1"]) == 1 and "must go together" in capsys.readouterr().err
 
 
 def test_arrays_of_slurm():

@@ -27,7 +27,9 @@ EXAMPLES = {
     "fit": """examples:
   jaxmb fit description.toml""",
     "sweep": """examples:
-  jaxmb sweep description.toml --status""",
+  jaxmb sweep description.toml
+  jaxmb sweep description.toml --status
+  jaxmb sweep description.toml --task 1 --tasks 4 --progress""",
     "docs": """examples:
   jaxmb docs
   jaxmb docs reactions
@@ -39,7 +41,7 @@ HELP = {
     "view": "let a model move, or take a run from a file, and open the motion in a browser",
     "convert": "write a model in another format",
     "fit": "find numbers of a model from records of its motion",
-    "sweep": "evaluate a function over the rows of a table; see `python -m jaxmb.sweep --help`",
+    "sweep": "evaluate a function over the rows of a table",
     "docs": "print a page of the documentation, or which pages there are",
 }
 
@@ -84,14 +86,11 @@ def command_parser() -> argparse.ArgumentParser:
     each = {
         name: commands.add_parser(name, help=text, description=text, epilog=EXAMPLES[name], **options)
         for name, text in HELP.items()
-        if name != "sweep"
     }
-    # Only listed here: its arguments are read by its own parser.
-    commands.add_parser("sweep", help=HELP["sweep"], add_help=False)
-    for name, command in each.items():
-        if name not in ("fit", "docs"):
-            _of_models(command)
+    for name in ("inspect", "simulate", "view", "convert"):
+        _of_models(each[name])
     each["fit"].add_argument("description", type=pathlib.Path, help="TOML file, see jaxmb.command.fitting")
+    _of_sweeps(each["sweep"])
     each["docs"].add_argument("page", nargs="?", help="name of a page")
     for name in ("inspect", "simulate", "view"):
         _of_poses(each[name])
@@ -126,6 +125,15 @@ def _of_models(command: argparse.ArgumentParser) -> None:
     command.add_argument("--loops", type=pathlib.Path, help="YAML file of loops for a URDF")
     command.add_argument("--allow", action="append", default=[], metavar="FOLDER", help="a further folder for files")
     command.add_argument("--package", action="append", default=[], metavar="NAME=FOLDER", help="where a package is")
+
+
+def _of_sweeps(command: argparse.ArgumentParser) -> None:
+    command.add_argument("description", help="TOML file, see jaxmb.sweep.described")
+    command.add_argument("--folder", type=pathlib.Path, help="where the results go, instead of what the file says")
+    command.add_argument("--task", type=int, help="number of this task, from 0; by default that of SLURM's array")
+    command.add_argument("--tasks", type=int, help="number of tasks that share the shards")
+    command.add_argument("--status", action="store_true", help="only tell which shards are there")
+    command.add_argument("--progress", action="store_true", help="a line for each shard, into a log")
 
 
 def _of_poses(command: argparse.ArgumentParser) -> None:

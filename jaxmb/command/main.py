@@ -23,14 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Errors are printed as one sentence, without a traceback.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["sweep"]:
-        # `sweep` is a program of its own, with its own parser: all words behind it are its.
-        from ..sweep.__main__ import main as sweep
-
-        return sweep(words[1:])
     parser = command_parser()
-    options = parser.parse_args(words)
+    options = parser.parse_args(arguments)
     if options.version:
         print(version("jaxmb"))
         return DONE
@@ -157,7 +151,8 @@ def _view(options: argparse.Namespace) -> int:
     else:
         model, system, solution = _run(options)
         name = model.name
-    path = page(system, solution, options.out or options.model.with_suffix(".html"), title=name)
+    path: pathlib.Path = options.out or options.model.with_suffix(".html")
+    page(system, solution, path, title=name)
     print(path)
     if options.open:
         webbrowser.open(path.resolve().as_uri())
@@ -198,6 +193,15 @@ def _fit(options: argparse.Namespace) -> int:
     return DONE if bool(fit.result == RESULTS.successful) else FAILED
 
 
+def _sweep(options: argparse.Namespace) -> int:
+    from ..sweep import Report
+    from .sweeping import described_sweep
+
+    report = described_sweep(options)
+    print(report)
+    return FAILED if isinstance(report, Report) and report.failed else DONE
+
+
 def _docs(options: argparse.Namespace) -> int:
     package = pathlib.Path(__file__).parents[1]
     # In the wheel pages lie within the package, in a checkout beside it.
@@ -219,5 +223,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "view": _view,
     "convert": _convert,
     "fit": _fit,
+    "sweep": _sweep,
     "docs": _docs,
 }

@@ -9,4 +9,3 @@ from .live import live as live
 from .live import LiveWindow as LiveWindow
 from .page import Player as Player
 from .page import page as page
-from .page import player as player

@@ -5,7 +5,6 @@ import html
 import importlib.resources
 import json
 import os
-import pathlib
 from typing import Any
 
 import jax
@@ -54,51 +53,7 @@ class Player:
 def page(
     system: System,
     solution: Solution,
-    path: str | os.PathLike[str],
-    *,
-    curves: Record | None = None,
-    points: bool = True,
-    speed: Positive = 1.0,
-    title: Text = "Motion",
-    forces: bool | dict[str, Wrench] = False,
-    symbols: Positive = SIZE,
-) -> pathlib.Path:
-    """Writes a page that plays a motion: one file that any browser shows, without a network.
-
-    It plays, stops at any time, turns (in space), moves (with shift, and in the plane) and grows under the mouse; it draws the path of
-    a point, and one or two curves below with the time marked. What is drawn is what `draw` draws, light or dark as the browser is set, in space by WebGL 2. Poses are
-    those of the solution at its saved times, in single precision.
-
-    Args:
-        system: built from a mechanism.
-        solution: a single motion.
-        path: of the file to write.
-        curves: what can be shown over time; by default all that `tabulate` gives. Its times must be the solution's.
-        points: whether named points belong to the shapes of the bodies; as of `draw`.
-        speed: how many times faster than real time it plays at first.
-        title: of the page.
-        forces: whether reactions are drawn, as of `draw`, with one scale for all times.
-        symbols: as of `draw`.
-
-    Returns:
-        The path.
-
-    Raises:
-        TypeError: for a system that was not built from a mechanism.
-        ValueError: for a batch, for a run that did not get beyond its start, for other times of `curves`, and for a speed that is not positive.
-    """
-    shown = player(
-        system, solution, curves=curves, points=points, speed=speed, title=title, forces=forces, symbols=symbols
-    )
-    with replacing(path) as fresh:
-        fresh.write_text(shown.html, encoding="utf-8")
-    return pathlib.Path(path)
-
-
-@contract
-def player(
-    system: System,
-    solution: Solution,
+    path: str | os.PathLike[str] | None = None,
     *,
     curves: Record | None = None,
     points: bool = True,
@@ -107,20 +62,29 @@ def player(
     forces: bool | dict[str, Wrench] = False,
     symbols: Positive = SIZE,
 ) -> Player:
-    """The page of `page`, for a notebook: the value of a cell plays.
+    """A page that plays a motion, without a network: one file that any browser shows, and in a notebook the value of a cell.
+
+    It plays, stops at any time, turns (in space), moves (with shift, and in the plane) and grows under the mouse; it draws the path of
+    a point, and one or two curves below with the time marked. What is drawn is what `draw` draws, light or dark as the browser is set, in space by WebGL 2. Poses are
+    those of the solution at its saved times, in single precision.
 
     Args:
         system: built from a mechanism.
         solution: a single motion.
-        curves: as of `page`, and so are all others.
-        points: whether named points are shown.
-        speed: at first.
+        path: of the file to write; none by default.
+        curves: what can be shown over time; by default all that `tabulate` gives. Its times must be the solution's.
+        points: whether named points belong to the shapes of the bodies; as of `draw`.
+        speed: how many times faster than real time it plays at first.
         title: of the page.
-        forces: whether reactions are drawn.
-        symbols: their size.
+        forces: whether reactions are drawn, as of `draw`, with one scale for all times.
+        symbols: as of `draw`.
+
+    Returns:
+        The page, a `Player`.
 
     Raises:
-        As `page`.
+        TypeError: for a system that was not built from a mechanism.
+        ValueError: for a batch, for a run that did not get beyond its start, for other times of `curves`, and for a speed that is not positive.
     """
     expect_concrete(system=system, solution=solution)
     if solution.ts.ndim != 1:
@@ -145,6 +109,9 @@ def player(
     text = text.replace("__TITLE__", html.escape(title)).replace(
         "__DATA__", json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     )
+    if path is not None:
+        with replacing(path) as fresh:
+            fresh.write_text(text, encoding="utf-8")
     return Player(text)
 
 

@@ -67,7 +67,7 @@ class Description:
         if (str(default_float()) == "float64") != self.float64:
             raise ValueError(
                 f"{self.path} needs `jax.config.update('jax_enable_x64', {self.float64})` before anything is loaded; "
-                "`python -m jaxmb.sweep` does so."
+                "`jaxmb sweep` does so."
             )
         folder = options.pop("folder", self.folder)
         return run(self.load(), self.rows_of_table(), folder, **self.options | options)
