@@ -1,6 +1,7 @@
 """From experiments to shots and unknowns."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -20,8 +21,8 @@ from ..system import State, System, check_state, position_residual, velocity_res
 from .experiment import OPTIONS, Experiment, Signal
 from .parameter import Parameter, Unknowns
 from .problem import DerivativeMode, Problem, Runs, build_system
-from .reading import reading, wraps
-from .shot import Shot, grouped
+from .reading import Reading, reading, wraps
+from .shot import Channel, Shot, grouped
 from .start import Indices, independent
 from .target import Setup
 from .windows import Window, windows
@@ -50,7 +51,6 @@ class Prepared(eqx.Module):
         start: of the search (N,).
         labels: names of the unknowns.
         experiments: names of the experiments.
-        signals: names of their signals, by experiment.
         shots: of each one the number of its experiment, and how many of its samples count.
         members: the numbers of the shots of each group.
     """
@@ -59,7 +59,6 @@ class Prepared(eqx.Module):
     start: Float[Array, " N"]
     labels: tuple[str, ...] = eqx.field(static=True)
     experiments: tuple[str, ...] = eqx.field(static=True)
-    signals: tuple[tuple[str, ...], ...] = eqx.field(static=True)
     shots: tuple[tuple[int, int], ...] = eqx.field(static=True)
     members: tuple[tuple[int, ...], ...] = eqx.field(static=True)
 
@@ -106,7 +105,6 @@ def prepare(
         start=start,
         labels=(*unknowns[0].labels, *(nuisance.label for nuisance in nuisances)),
         experiments=names,
-        signals=tuple(tuple(s.name for s in e.signals) for e in experiments),
         shots=tuple(origins),
         members=members,
     )
@@ -155,7 +153,7 @@ def _any_bound(parameters: Sequence[Parameter]) -> bool:
 
 def _prefers_forward(count: int, groups: Sequence[Shot]) -> bool:
     """Whether tangents of all parameters cost less than a pass back for each sample."""
-    passes = max(sum(x.shape[1] * x.shape[2] for x in group.values) for group in groups)
+    passes = max(sum(math.prod(x.values.shape[1:]) for x in group.channels) for group in groups)
     tangents = count + max(group.slots.shape[1] for group in groups)
     return tangents <= REVERSE_PASS * passes
 
@@ -176,6 +174,18 @@ def _shots(
     titles = [name] if len(parts) == 1 else [f"{name}, window {k}" for k in range(len(parts))]
     slots = [_start_slots(title, part, choice, count, nuisances) for title, part in zip(titles, parts, strict=True)]
     none = jnp.zeros(0, int)
+
+    def channel(signal: Signal, values: Array, weights: Array, read: Reading, bias: Array | None) -> Channel:
+        return Channel(
+            name=signal.name,
+            values=values,
+            weights=weights,
+            read=read,
+            wraps=wraps(read, system),
+            width=signal.width if signal.bias or signal.values is not None else None,
+            bias=bias,
+        )
+
     following = [*slots[1:], jnp.full_like(slots[-1], -1)] if len(parts) > 1 else [none]
     return [
         Shot(
@@ -184,18 +194,11 @@ def _shots(
             control=experiment.control,
             events=experiment.events,
             about=experiment.about,
-            values=part.values_of_signals,
-            weights=part.weights,
+            channels=tuple(map(channel, experiment.signals, part.values_of_signals, part.weights, readings, biases)),
             slots=own,
-            biases=biases,
             following=following_own,
             gap=part.gap,
-            readings=readings,
-            wraps=tuple(wraps(read, system) for read in readings),
-            names=tuple(s.name for s in experiment.signals),
-            widths=tuple(s.width if s.bias or s.values is not None else None for s in experiment.signals),
-            positions=choice.independents[0],
-            velocities=choice.independents[1],
+            independents=choice.independents,
             reassembled=choice.reassembled,
         )
         for part, own, following_own in zip(parts, slots, following, strict=True)

@@ -63,7 +63,7 @@ class Runs(eqx.Module):
         setup = self.setup(shot, x)
         system, state, is_consistent = self.system(setup), shot.start, True
         if shot.reassembled:
-            state, is_consistent = state_with(system, state, shot.positions, shot.velocities, start)
+            state, is_consistent = state_with(system, state, shot.independents, start)
         solution = simulate(
             system,
             state,
@@ -87,7 +87,7 @@ def build_system(model: PyTree) -> System:
 
 def nominal_start(shot: Shot) -> Float[Array, "... s"]:
     """The independent coordinates and velocities at the nominal start."""
-    return independent_values(shot.start, shot.positions, shot.velocities)
+    return independent_values(shot.start, shot.independents)
 
 
 class Problem(AbstractResiduals):
@@ -112,7 +112,7 @@ class Problem(AbstractResiduals):
     @property
     def rows(self) -> int:
         """Number of residuals R, those of missing samples included."""
-        return sum(sum(x.size for x in group.values) + group.following.size for group in self.groups)
+        return sum(sum(x.values.size for x in group.channels) + group.following.size for group in self.groups)
 
     @property
     def shots(self) -> int:
@@ -139,7 +139,7 @@ class Problem(AbstractResiduals):
         if not one.reassembled:
             return one.start
         system = self.runs.system(self.runs.setup(one, z[: self.count]))
-        return state_with(system, one.start, one.positions, one.velocities, z[self.count :])[0]
+        return state_with(system, one.start, one.independents, z[self.count :])[0]
 
     def solutions(self, group: Shot, y: Float[Array, " N"]) -> tuple[System, Solution]:
         """The system of a group of shots, and their runs along a leading axis."""
@@ -188,22 +188,23 @@ class Problem(AbstractResiduals):
         system, motion = self.runs.run(shot, z[: self.count], z[self.count :], self.forward)
         succeeded = motion.result == RESULTS.successful
         signals = []
-        for name, read in zip(shot.names, shot.readings, strict=True):
-            with calling("of", f" of signal '{name}'"):
-                values = read(system, motion)
+        for channel in shot.channels:
+            with calling("of", f" of signal '{channel.name}'"):
+                values = channel.read(system, motion)
             if not (isinstance(values, Array) and values.ndim in (1, 2) and len(values) == len(shot.ts)):
                 returned = f"shape {values.shape}" if isinstance(values, Array) else f"a {type(values).__name__}"
                 raise ValueError(
-                    f"Argument `of` of signal '{name}' must return an array of shape ({len(shot.ts)},) or ({len(shot.ts)}, k), but "
+                    f"Argument `of` of signal '{channel.name}' must return an array of shape ({len(shot.ts)},) or ({len(shot.ts)}, k), but "
                     f"returns {returned}."
                 )
             signals.append(jnp.reshape(values, (len(shot.ts), -1)))
-        for name, width, values in zip(shot.names, shot.widths, signals, strict=True):
-            if width not in (None, values.shape[1]):
+        for channel, values in zip(shot.channels, signals, strict=True):
+            if channel.width not in (None, values.shape[1]):
                 raise ValueError(
-                    f"Argument `values` of signal '{name}' must have {values.shape[1]} components, as the model gives, but has {width}."
+                    f"Argument `values` of signal '{channel.name}' must have {values.shape[1]} components, as the model gives, but has "
+                    f"{channel.width}."
                 )
-        tail = independent_values(motion.state(-1), shot.positions, shot.velocities)
+        tail = independent_values(motion.state(-1), shot.independents)
         # A failed run has saved states up to where it failed; NaN keeps a search from taking them for a good fit.
         head = tuple(jnp.where(succeeded, x, jnp.nan) for x in signals)
         return head, jnp.where(succeeded, tail, jnp.nan), motion.result
@@ -212,15 +213,14 @@ class Problem(AbstractResiduals):
         """Residuals of the samples, signal by signal, and of the gaps between windows."""
         y = y * self.scale
         residuals = []
-        parts = zip(head, group.values, group.weights, group.biases, group.wraps, strict=True)
-        for predicted, values, weights, bias, wraps in parts:
-            if bias is not None:
-                predicted = predicted + y[bias][:, None, :]
-            elif wraps:
+        for predicted, channel in zip(head, group.channels, strict=True):
+            if channel.bias is not None:
+                predicted = predicted + y[channel.bias][:, None, :]
+            elif channel.wraps:
                 # Turns that nobody counts are those of the record. A bias finds its own.
-                predicted = in_turn(predicted, values)
+                predicted = in_turn(predicted, channel.values)
             # `where` first: a NaN of a failed run must pass only where a sample counts.
-            residual = jnp.where(weights > 0, predicted - values, 0.0) * weights
+            residual = jnp.where(channel.weights > 0, predicted - channel.values, 0.0) * channel.weights
             residuals.append(residual.ravel())
         if self._has_windows(group):
             gap = jnp.where(group.following >= 0, tail - y[group.following], 0.0) / group.gap
@@ -243,11 +243,11 @@ class Problem(AbstractResiduals):
                 return out
             return jax.vmap(lambda o, e: o.at[jnp.arange(len(e)), inside(e)].add(sign, mode="drop"))(out, extra)
 
-        for block, weights, bias in zip(slope, group.weights, group.biases, strict=True):
+        for block, channel in zip(slope, group.channels, strict=True):
             width, times = block.shape[2], block.shape[1]
             flat = block.reshape(count, times * width, -1)
-            extra = None if bias is None else jnp.tile(bias, (1, times))
-            weight = jnp.broadcast_to(weights, (count, times, width)).reshape(count, -1, 1)
+            extra = None if channel.bias is None else jnp.tile(channel.bias, (1, times))
+            weight = jnp.broadcast_to(channel.weights, (count, times, width)).reshape(count, -1, 1)
             rows.append((jnp.where(weight > 0, placed(flat, extra, 1.0), 0.0) * weight).reshape(-1, self.size))
         if self._has_windows(group):
             follows = (group.following >= 0)[..., None]

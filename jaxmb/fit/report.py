@@ -230,7 +230,8 @@ def summarise(prepared: Prepared, y: Array, r: Array, jacobian: Array, **outcome
     problem = prepared.problem
     unknowns, full = problem.runs.unknowns, y * problem.scale
     setup = problem.runs.setup(problem.groups[0][0], full[: problem.count])
-    count = sum((jnp.sum(w > 0) for group in problem.groups for w in group.weights), start=jnp.zeros((), int))
+    channels = [channel for group in problem.groups for channel in group.channels]
+    count = sum((jnp.sum(channel.weights > 0) for channel in channels), start=jnp.zeros((), int))
     gaps = sum((jnp.sum(group.following >= 0) for group in problem.groups), start=jnp.zeros((), int))
     return Fit(
         estimates=unknowns.values(full[: problem.count]),
@@ -258,7 +259,8 @@ def _signals(prepared: Prepared, r: Float[Array, " R"]) -> dict[str, dict[str, S
     start = 0
     for group, members in zip(prepared.problem.groups, prepared.members, strict=True):
         shots = [prepared.shots[i] for i in members]
-        for k, (values, weights) in enumerate(zip(group.values, group.weights, strict=True)):
+        for channel in group.channels:
+            values, weights = channel.values, channel.weights
             off = r[start : start + values.size].reshape(values.shape)
             start += values.size
             is_measured = weights > 0
@@ -266,7 +268,7 @@ def _signals(prepared: Prepared, r: Float[Array, " R"]) -> dict[str, dict[str, S
             model = measured + off / jnp.where(is_measured, weights, 1.0)
             for shot, (number, length) in enumerate(shots):
                 signal = SignalFit(*(x[shot, :length] for x in (group.ts, measured, model, off)))
-                parts[prepared.experiments[number]].setdefault(prepared.signals[number][k], []).append(signal)
+                parts[prepared.experiments[number]].setdefault(channel.name, []).append(signal)
         start += group.following.size
     join = lambda *x: jnp.concatenate(x)
     return {e: {s: jax.tree.map(join, *signal) for s, signal in of.items()} for e, of in parts.items()}

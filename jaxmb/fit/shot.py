@@ -16,6 +16,27 @@ from .reading import Reading
 from .start import Indices
 
 
+class Channel(eqx.Module):
+    """A signal of a shot: what was measured, and how the model's values are read.
+
+    Attributes:
+        name: of the signal.
+        values, weights: of the samples (T, k).
+        read: from a run to the signal.
+        wraps: whether it is an angle whose turns are not counted.
+        width: the number of its components; None where nothing tells.
+        bias: which of all unknowns are its biases (k,); None where it has none.
+    """
+
+    name: str = eqx.field(static=True)
+    values: Float[Array, "..."]
+    weights: Float[Array, "..."]
+    read: Reading
+    wraps: bool = eqx.field(static=True)
+    width: int | None = eqx.field(static=True)
+    bias: Int[Array, "..."] | None
+
+
 class Shot(eqx.Module):
     """An experiment, or a window of one, as a run of a program; with a leading axis several that are alike.
 
@@ -24,16 +45,11 @@ class Shot(eqx.Module):
         start: the start with the nominal parameters.
         control, events: of the experiment.
         about: of the experiment.
-        values, weights: of the samples (T, k), by signal.
+        channels: its signals.
         slots: which entries of all unknowns are the independent coordinates and velocities of the start; −1 for those that are known.
-        biases: which are the biases, by signal (k,).
         following: which are the start of the next window; −1 where there is none.
         gap: standard deviations that the gap to it may have; inf where there is none.
-        readings: how the signals are read.
-        wraps: which of them are angles whose turns are not counted.
-        names: names of the signals.
-        widths: numbers of their components; None where nothing tells.
-        positions, velocities: indices of the independent coordinates and velocities of the start.
+        independents: indices of the independent coordinates, and velocities, of the start.
         reassembled: whether the start is assembled anew.
     """
 
@@ -42,18 +58,11 @@ class Shot(eqx.Module):
     control: AbstractController | Sampled | Callable[..., Array] | None
     events: tuple[AbstractEvent, ...]
     about: PyTree
-    values: tuple[Float[Array, "..."], ...]
-    weights: tuple[Float[Array, "..."], ...]
+    channels: tuple[Channel, ...]
     slots: Int[Array, "..."]
-    biases: tuple[Int[Array, "..."] | None, ...]
     following: Int[Array, "..."]
     gap: Float[Array, "..."]
-    readings: tuple[Reading, ...]
-    wraps: tuple[bool, ...] = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
-    widths: tuple[int | None, ...] = eqx.field(static=True)
-    positions: Indices = eqx.field(static=True)
-    velocities: Indices = eqx.field(static=True)
+    independents: tuple[Indices, Indices] = eqx.field(static=True)
     reassembled: bool = eqx.field(static=True)
 
     def __getitem__(self, index: int) -> "Shot":
@@ -69,8 +78,9 @@ def padded(shot: Shot, times: int) -> Shot:
     return dataclasses.replace(
         shot,
         ts=jnp.concatenate([shot.ts, jnp.broadcast_to(shot.ts[-1], (more,))]),
-        values=tuple(map(longer, shot.values)),
-        weights=tuple(map(longer, shot.weights)),
+        channels=tuple(
+            dataclasses.replace(x, values=longer(x.values), weights=longer(x.weights)) for x in shot.channels
+        ),
     )
 
 
@@ -81,8 +91,9 @@ def grouped(shots: Sequence[Shot]) -> tuple[tuple[Shot, ...], tuple[tuple[int, .
         arrays, rest = eqx.partition(shot, eqx.is_array)
         leaves, structure = jax.tree.flatten(rest)
         # Everything counts but the number of times.
-        fixed = (arrays.start, arrays.control, arrays.events, arrays.about, arrays.slots, arrays.biases)
-        shapes = (*(x.shape for x in jax.tree.leaves(fixed)), *(x.shape[1:] for x in shot.values))
+        biases = [channel.bias for channel in shot.channels]
+        fixed = (arrays.start, arrays.control, arrays.events, arrays.about, arrays.slots, biases)
+        shapes = (*(x.shape for x in jax.tree.leaves(fixed)), *(x.values.shape[1:] for x in shot.channels))
         key = (structure, tuple(map(id, leaves)), shapes, jax.tree.structure(arrays))
         groups.setdefault(key, []).append(number)
     stacks = tuple(_stacked([shots[i] for i in members]) for members in groups.values())

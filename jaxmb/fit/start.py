@@ -90,16 +90,17 @@ def pivots(matrix: np.ndarray) -> list[int]:
     return [int(i) for i in factors[1]]
 
 
-def independent_values(state: State, positions: Indices, velocities: Indices) -> Float[Array, "... s"]:
+def independent_values(state: State, independents: tuple[Indices, Indices]) -> Float[Array, "... s"]:
     """The independent coordinates and velocities of a state, or of several."""
     at = lambda values, indices: values[..., np.array(indices, int)]
-    return jnp.concatenate([at(state.q, positions), at(state.v, velocities)], axis=-1)
+    return jnp.concatenate(list(map(at, (state.q, state.v), independents)), axis=-1)
 
 
 def state_with(
-    system: System, state: State, positions: Indices, velocities: Indices, values: Float[Array, " s"]
+    system: System, state: State, independents: tuple[Indices, Indices], values: Float[Array, " s"]
 ) -> tuple[State, Array]:
     """The state with these values of the independent coordinates and velocities, and whether there is one."""
+    positions, velocities = independents
     count = len(positions)
     q = state.q.at[np.array(positions, int)].set(values[:count])
     v = state.v.at[np.array(velocities, int)].set(values[count:])

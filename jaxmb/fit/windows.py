@@ -45,7 +45,7 @@ def windows(experiment: Experiment, system: System, independents: tuple[Indices,
     """
     ts, tables = experiment.ts, [s.table(experiment.ts.shape[0]) for s in experiment.signals]
     values, weights = tuple(x for x, _ in tables), tuple(w for _, w in tables)
-    first = independent_values(experiment.start, *independents)
+    first = independent_values(experiment.start, independents)
     if experiment.windows == 1:
         return [Window(ts, experiment.start, first, values, weights, gap=jnp.zeros(0))]
     count = ts.shape[0]
@@ -62,7 +62,7 @@ def windows(experiment: Experiment, system: System, independents: tuple[Indices,
         state = _state_at(experiment, system, independents, state, sample)
         if sample in cuts:
             states.append(state)
-    starts = np.stack([np.asarray(independent_values(s, *independents)) for s in states])
+    starts = np.stack([np.asarray(independent_values(s, independents)) for s in states])
     # Gaps are compared with how much the coordinate varies at all.
     spread = np.std(starts, axis=0)
     gap = experiment.gap * np.where(spread > 0, spread, 1.0)
