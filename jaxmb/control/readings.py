@@ -22,7 +22,7 @@ Rate = Callable[[Array, Array], Array]  # q̇ = N(q) v of (q, v)
 class AbstractReading(eqx.Module):
     """An independent coordinate s, or quasi-coordinate, of which ṡ is read off positions and velocities."""
 
-    name: eqx.AbstractVar[str]
+    name: str = eqx.field(static=True)
 
     @abc.abstractmethod
     def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], qdot: Rate, params: PyTree) -> Scalar:
@@ -32,7 +32,6 @@ class AbstractReading(eqx.Module):
 class VelocityReading(AbstractReading):
     """A velocity of the system; its coordinate is the deviation along it, δs of δq = N δr."""
 
-    name: str = eqx.field(static=True)
     index: int = eqx.field(static=True)
 
     def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], qdot: Rate, params: PyTree) -> Scalar:
@@ -43,7 +42,6 @@ class VelocityReading(AbstractReading):
 class JointReading(AbstractReading):
     """A joint coordinate s(t, q, params), an angle between −π and π where it `wraps`."""
 
-    name: str = eqx.field(static=True)
     fn: Callable[[Scalar, Array, PyTree], Array]
     wraps: bool = eqx.field(static=True)
 

@@ -17,11 +17,6 @@ def exceeds_every_input(u: Float[Array, " nu"], limits: Float[Array, " nu"]) -> 
     return jnp.sum(relative**2) > jnp.sum(limits > 0)
 
 
-def clipped(u: Float[Array, " nu"], limits: Float[Array, " nu"]) -> Float[Array, " nu"]:
-    """What actuators make of a command: each input within its limits. The direction of the acceleration changes."""
-    return jnp.clip(u, -limits, limits)
-
-
 def scaled_to_limits(
     first: Float[Array, " nu"],
     u: Float[Array, " nu"],

@@ -1,6 +1,5 @@
 """What stands between a controller and the mechanism: limits of the actuators, noise of the sensors."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
@@ -29,7 +28,7 @@ Scalar = Float[Array, ""]
 class AbstractWrapper(AbstractController):
     """A controller around another; its state is that of the other unless a class says otherwise."""
 
-    controller: eqx.AbstractVar[AbstractController]
+    controller: AbstractController
 
     @property
     def acts_at(self) -> tuple[str, ...] | None:
@@ -91,7 +90,6 @@ class Saturated(AbstractWrapper):
         -2.0
     """
 
-    controller: AbstractController
     upper: Float[Array, "*nu"]
     lower: Float[Array, "*nu"]
 
@@ -155,7 +153,6 @@ class RateLimited(AbstractWrapper):
         limit: largest rate of each input, a number or (nu,), in N/s or N m/s.
     """
 
-    controller: AbstractController
     limit: Float[Array, "*nu"]
 
     @contract
@@ -207,7 +204,6 @@ class Noisy(AbstractWrapper):
         v: of the velocities, a number or (nv,).
     """
 
-    controller: AbstractController
     key: Array
     q: Float[Array, "*nq"]
     v: Float[Array, "*nv"]

@@ -69,11 +69,6 @@ class LinkageInertia(AbstractInertia):
             kinetic = kinetic + 0.5 * element.inertia * jnp.sum(element.speeds(motion) ** 2)
         return kinetic, self.linkage.potential_energy(motion)
 
-    def lagrangian(self, t: Scalar, q: Array, v: Array, params: Numbers, rate: Rate | None) -> Scalar:
-        """T − V."""
-        kinetic, potential = self.energy(t, q, v, params, rate)
-        return kinetic - potential
-
     def explicit_power(self, t: Scalar, q: Array, v: Array, params: Numbers, rate: Rate | None) -> Scalar:
         """Zero: no potential reads the time."""
         return jnp.zeros_like(t)

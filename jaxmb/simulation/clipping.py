@@ -22,7 +22,7 @@ SLIVER = 1e-6
 class AbstractWrapping(dfx.AbstractAdaptiveStepSizeController):
     """An adaptive step size controller by another one, to which all is handed on as Diffrax gives it."""
 
-    controller: eqx.AbstractVar[dfx.AbstractAdaptiveStepSizeController]
+    controller: dfx.AbstractAdaptiveStepSizeController
 
     # Diffrax's solvers look for these on the controller that they are given.
     rtol = property(lambda self: self.controller.rtol)  # pyright: ignore[reportAssignmentType]
@@ -60,7 +60,6 @@ class AbstractClipping(AbstractWrapping):
 class Landing(AbstractClipping):
     """An adaptive controller whose steps do not go beyond a sample; before one, two equal steps rather than a short one."""
 
-    controller: dfx.AbstractAdaptiveStepSizeController
     clock: AbstractClock
 
     def __init__(self, controller: dfx.AbstractAdaptiveStepSizeController, clock: AbstractClock):
@@ -79,7 +78,6 @@ class Landing(AbstractClipping):
 class Limited(AbstractClipping):
     """An adaptive controller whose steps do not take longer than a given time in s."""
 
-    controller: dfx.AbstractAdaptiveStepSizeController
     longest: Float[Array, ""]
 
     def __init__(self, controller: dfx.AbstractAdaptiveStepSizeController, longest: Array):
@@ -97,7 +95,6 @@ class Interrupted(AbstractClipping):
     What `diffrax.ClipStepSizeController` does with its `jump_ts`, without its loop, which is no scalar program.
     """
 
-    controller: dfx.AbstractAdaptiveStepSizeController
     before: Float[Array, " k"]
     after: Float[Array, " k"]
 

@@ -11,7 +11,7 @@ from .solver import ConstrainedSolver
 class AbstractEngine(eqx.Module):
     """What makes the steps of a run."""
 
-    sparse: eqx.AbstractVar[bool | None]
+    sparse: bool | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
         check_fields(self)
@@ -28,8 +28,6 @@ class Compiled(AbstractEngine):
         ValueError: by `simulate`, where steps cannot be made so; the message says why.
     """
 
-    sparse: bool | None = eqx.field(static=True, default=None)
-
 
 class XLA(AbstractEngine):
     """Operations on arrays, in Diffrax's loop.
@@ -40,8 +38,6 @@ class XLA(AbstractEngine):
     Raises:
         ValueError: by `simulate`, where steps cannot be made so; the message says why.
     """
-
-    sparse: bool | None = eqx.field(static=True, default=None)
 
 
 class Method(eqx.Module):

@@ -55,9 +55,10 @@ class AbstractInertia(eqx.Module):
     def energy(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> tuple[Scalar, Scalar]:
         """Kinetic and potential energy; their sum is Jacobi's energy q̇·∂L/∂q̇ − L."""
 
-    @abc.abstractmethod
     def lagrangian(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> Scalar:
         """L = T − V."""
+        kinetic, potential = self.energy(t, q, v, params, rate)
+        return kinetic - potential
 
     def unrolled(self, count: int) -> "AbstractInertia":
         """The same for so many coordinates, whose functions take the fewest operations on numbers: for compiled code of our own."""
@@ -125,11 +126,6 @@ class MassInertia(AbstractInertia):
         """½ vᵀ M v and V."""
         kinetic = 0.5 * jnp.dot(v, self.mass_fn(t, q, params) @ v)
         return kinetic, jnp.zeros_like(kinetic) if self.potential_fn is None else self.potential_fn(t, q, params)
-
-    def lagrangian(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> Scalar:
-        """½ vᵀ M v − V."""
-        kinetic, potential = self.energy(t, q, v, params, rate)
-        return kinetic - potential
 
 
 class EntrywiseInertia(MassInertia):
