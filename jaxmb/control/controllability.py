@@ -9,7 +9,16 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation
-from ..foundations import FunctionOfState, Limits, TextInNotebooks, contract, counted, expect_concrete, program
+from ..foundations import (
+    FunctionOfState,
+    Limits,
+    TextInNotebooks,
+    contract,
+    counted,
+    expect_concrete,
+    positive_or_one,
+    program,
+)
 from ..linalg import metric_root
 from ..system import State, System
 from .affine import drive
@@ -194,7 +203,7 @@ def _outputs(
     if "jacobian" not in values:
         return None, np.zeros(len(axes)), None
     sizes = np.linalg.norm(values["jacobian"] @ values["root"].T, axis=1)
-    rows = (values["jacobian"] / np.where(sizes > 0, sizes, 1)[:, None]) @ basis.T
+    rows = (values["jacobian"] / positive_or_one(sizes)[:, None]) @ basis.T
     _, singular, directions = np.linalg.svd(rows)
     # Right singular vectors without a singular value: motions that change no output.
     unobserved = basis.T @ directions[int((singular > tol).sum()) :].T

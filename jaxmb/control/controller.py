@@ -12,10 +12,8 @@ from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation
 from ..foundations import (
-    NoNaN,
     Rule,
     TextInNotebooks,
-    as_floats,
     as_function,
     check_fields,
     contract,
@@ -255,11 +253,6 @@ class Sum(AbstractController):
 
 def _total(parts: list[Array]) -> Array:
     return functools.reduce(jnp.add, parts)
-
-
-def optional_array(numbers: NoNaN | None) -> Array | None:
-    """An array of the precision that JAX is set to; None as it is."""
-    return None if numbers is None else as_floats(numbers)
 
 
 _CONTROLLER = Rule(

@@ -158,7 +158,7 @@ def analyse_forces(
 
 def _relative(part: np.ndarray, total: np.ndarray) -> np.ndarray:
     lengths = np.linalg.norm(total, axis=1)
-    return np.linalg.norm(part, axis=1) / np.where(lengths > 0, lengths, 1)
+    return np.linalg.norm(part, axis=1) / positive_or_one(lengths)
 
 
 def _rank(matrix: np.ndarray, tol: float) -> int:

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import Limits, as_floats, contract
+from ..foundations import Limits, contract, floats_or_none
 from ..system import System, joint_names
 from .controller import AbstractController
 from .instant import AbstractInstant
@@ -38,7 +38,7 @@ class GravityCompensation(AbstractController):
         model: System | None = None,
     ):
         self.joints = joint_names(joints)
-        self.limits = None if limits is None else as_floats(limits)
+        self.limits = floats_or_none(limits)
         self.model = None if model is None else model.acting_at(self.joints)
 
     @property

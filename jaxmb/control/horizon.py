@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..foundations import RESULTS, SUCCESS, lasting, positive_or_one
+from ..foundations import RESULTS, SUCCESS, lasting, positive_or_one, tree_where
 from ..linalg import bounded_minimum, inverse_root
 from ..system import State
 from .steps import AbstractStepper
@@ -282,7 +282,7 @@ def advance(problem: Horizon, search: Search, rtol: Float[Array, ""], most: Int[
     best = jnp.argmin(trials.cost)  # the first of equal ones
     trial = jax.tree.map(lambda x: x[best], trials)
     better = trial.cost < search.path.cost
-    path = jax.tree.map(lambda a, b: jnp.where(better | first, a, b), trial, search.path)
+    path = tree_where(better | first, trial, search.path)
     # A fall that was predicted and did not come, so small that rounding hides it.
     hidden = ~first & ~better & (search.predicted <= HIDDEN * path.size)
     damping = jnp.where(better & (best == 0), search.damping / GROWTH, search.damping)
@@ -308,7 +308,7 @@ def advance(problem: Horizon, search: Search, rtol: Float[Array, ""], most: Int[
         result=result,
     )
     # In a batch others may still go on: what is done is put back as it was.
-    return jax.tree.map(lambda old, new: jnp.where(search.done, old, new), search, following)
+    return tree_where(search.done, search, following)
 
 
 NO_DERIVATIVE = (

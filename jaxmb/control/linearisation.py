@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import RESULTS, TextInNotebooks, counted, is_concrete, table
+from ..foundations import RESULTS, TextInNotebooks, counted, is_concrete, positive_or_one, table
 from ..system import State
 from .readings import Deviation
 from .tangent import Tangent
@@ -166,11 +166,11 @@ class Linearisation(TextInNotebooks, eqx.Module):
         size = lambda x: np.sqrt((x**2).sum(axis=(-2, -1)))
         # ‖stiffness‖ is a squared frequency, ‖damping‖ a rate: the faster one is the unit of time.
         rate = np.maximum(np.sqrt(size(a[..., k:, :k])), size(a[..., k:, k:]))
-        rate = np.where(rate > 0, rate, 1.0)
+        rate = positive_or_one(rate)
         unit = np.where(np.arange(n) < k, rate[..., None], 1.0)  # positions times the rate are velocities
         a = a * unit[..., :, None] / unit[..., None, :] / rate[..., None, None]
         lengths = np.sqrt((b**2).sum(axis=-2, keepdims=True))
-        return Scaled(a, b / np.where(lengths > 0, lengths, 1), rate, back / unit[..., None, :])
+        return Scaled(a, b / positive_or_one(lengths), rate, back / unit[..., None, :])
 
     def __str__(self) -> str:
         modes = self.modes()
@@ -214,7 +214,7 @@ def _roots(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return metric, metric
     values, basis = np.linalg.eigh(metric)
     largest = np.max(values, axis=-1, keepdims=True)
-    root = np.sqrt(np.where(values > MASSLESS * largest, values, np.where(largest > 0, largest, 1)))
+    root = np.sqrt(np.where(values > MASSLESS * largest, values, positive_or_one(largest)))
     return root[..., :, None] * np.swapaxes(basis, -1, -2), basis / root[..., None, :]
 
 

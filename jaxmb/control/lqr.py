@@ -19,6 +19,7 @@ from ..foundations import (
     expect_shape,
     is_concrete,
     listing,
+    positive_or_one,
     table,
     warn,
 )
@@ -215,7 +216,7 @@ def _check_definite(q: np.ndarray, r: np.ndarray, cross: np.ndarray) -> None:
     # Moore 1990).
     rest = q - cross @ np.linalg.solve(r, cross.T)
     unit = np.sqrt(np.abs(np.diagonal(q)))
-    unit = np.where(unit > 0, unit, 1)
+    unit = positive_or_one(unit)
     lowest = np.linalg.eigvalsh(rest / np.outer(unit, unit))[0] if q.size else 0.0
     if lowest < -INDEFINITENESS:
         raise ValueError(
@@ -242,7 +243,7 @@ def _check_modes(
     rate = scaled.rate if period is None else 1.0
     to_unit = lambda m: np.linalg.solve(scaled.back, m @ scaled.back) / rate
     lengths = lambda m: np.linalg.norm(m, axis=0)
-    unit = lambda m: m / np.where(lengths(m) > 0, lengths(m), 1)
+    unit = lambda m: m / positive_or_one(lengths(m))
     beyond = lambda x: x.real if period is None else np.abs(x) - 1
     names = lambda vectors: "; ".join(
         dict.fromkeys(_described(about, scaled.back @ x, complex(value)) for value, x in vectors)
@@ -283,7 +284,7 @@ def _warn_of_motion(about: Linearisation, gain: np.ndarray) -> None:
     change = np.where(np.arange(residual.size) < k, 0.0, residual)
     rest = np.asarray(about.tangent.r) @ np.linalg.solve(np.asarray(about.A) - np.asarray(about.B) @ gain, -change)
     size = np.asarray(about.state.scale.reach)
-    part = np.abs(rest) / np.where(size > 0, size, 1.0)
+    part = np.abs(rest) / positive_or_one(size)
     if np.max(part, initial=0.0) > OFF:
         most, off = int(np.argmax(np.abs(change))), int(np.argmax(part))
         warn(

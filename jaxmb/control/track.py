@@ -20,12 +20,13 @@ from ..foundations import (
     as_floats,
     as_function,
     contract,
+    floats_or_none,
     function_of,
     program,
 )
 from ..system import State, System, joint_names
 from .controllability import controllability
-from .controller import AbstractController, optional_array
+from .controller import AbstractController
 from .instant import AbstractInstant
 from .motion import Command, motion_law
 from .output import AbstractOutput, OutputRows, Tracking, as_output, output_rows, row_counts, tracking
@@ -100,9 +101,9 @@ class Track(AbstractController):
         self.target = as_output(output)
         self.reference = as_function(reference, "reference") if callable(reference) else as_floats(reference)
         self.stiffness, self.damping = map(as_floats, (stiffness, damping))
-        self.integral = optional_array(integral)
+        self.integral = floats_or_none(integral)
         self.joints = joint_names(joints)
-        self.limits, self.preferred, self.regularisation = map(optional_array, (limits, preferred, regularisation))
+        self.limits, self.preferred, self.regularisation = map(floats_or_none, (limits, preferred, regularisation))
         self.model = None if model is None else model.acting_at(self.joints)
         self.dropped = tuple((name, tuple(rows)) for name, rows in (dropped or {}).items())
 

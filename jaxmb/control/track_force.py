@@ -9,9 +9,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation
-from ..foundations import AllNonNegative, Positive, Vector, as_floats, as_function, contract, function_of
+from ..foundations import (
+    AllNonNegative,
+    Positive,
+    Vector,
+    as_floats,
+    as_function,
+    contract,
+    floats_or_none,
+    function_of,
+)
 from ..system import State, System
-from .controller import AbstractController, optional_array
+from .controller import AbstractController
 from .force_report import analyse_forces
 from .instant import AbstractInstant
 from .output import reference_at
@@ -67,7 +76,7 @@ class TrackForce(AbstractController):
         self.motion, self.forces = motion, forces
         self.reference = as_function(reference, "reference") if callable(reference) else as_floats(reference)
         self.gain, self.integral = as_floats(gain), as_floats(integral)
-        self.filter = optional_array(filter)
+        self.filter = floats_or_none(filter)
 
     @property
     def acts_at(self) -> tuple[str, ...] | None:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import AllPositive, NoNaN, as_floats, contract, function_of, is_concrete
+from ..foundations import AllPositive, NoNaN, as_floats, contract, floats_or_none, function_of, is_concrete
 
 
 class Goal(eqx.Module):
@@ -41,7 +41,7 @@ class Goal(eqx.Module):
         high: NoNaN | None = None,
         weight: AllPositive = 1.0,
     ):
-        array = lambda x: None if x is None else as_floats(x)
+        array = lambda x: floats_or_none(x)
         self.name, self.of = name, of
         self.target, self.low, self.high = array(target), array(low), array(high)
         self.weight = as_floats(weight)

@@ -267,7 +267,7 @@ def _start(system: System, guess: Mapping[str, Numbers] | None, cycle: Cycle) ->
 def _check_mobility(system: System, rows: np.ndarray, cycle: Cycle) -> None:
     """Refuses what moves without being driven, and rows that do not determine a pose."""
     lengths = np.linalg.norm(rows, axis=0)
-    scaled = rows / np.where(lengths > 0, lengths, 1)
+    scaled = rows / positive_or_one(lengths)
     _, values, vectors = np.linalg.svd(np.concatenate([scaled, np.zeros((max(0, system.nv - len(rows)), system.nv))]))
     free = int((values < DEPENDENT).sum())
     if free:

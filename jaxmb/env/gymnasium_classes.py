@@ -2,13 +2,12 @@
 
 import gymnasium
 import jax
-import jax.numpy as jnp
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Array, PyTree
 
-from ..foundations import as_floats, codes, default_float
+from ..foundations import as_floats, codes, default_float, tree_where
 from .environment import Environment, State
 
 Options = dict[str, PyTree] | None
@@ -115,4 +114,4 @@ class GymnasiumVectorEnv(VectorEnv):
 @jax.jit
 def _where(over: Array, starts: State, states: State) -> State:
     """Lanes of the starts where an episode was over."""
-    return jax.vmap(lambda flag, a, b: jax.tree.map(lambda x, y: jnp.where(flag, x, y), a, b))(over, starts, states)
+    return jax.vmap(tree_where)(over, starts, states)

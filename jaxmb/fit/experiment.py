@@ -22,6 +22,7 @@ from ..foundations import (
     contract,
     expect_different,
     expect_shape,
+    floats_or_none,
     function_of,
     is_concrete,
 )
@@ -60,7 +61,7 @@ class Signal(TextInNotebooks, eqx.Module):
     ):
         self.of = of if isinstance(of, str) else as_parameters(as_function(of, "of"))
         self.name = name or (of if isinstance(of, str) else _name(of))
-        self.values = None if values is None else as_floats(values)
+        self.values = floats_or_none(values)
         self.sigma, self.bias = as_floats(sigma), bias
         if self.values is not None and self.values.ndim not in (1, 2):
             raise ValueError(

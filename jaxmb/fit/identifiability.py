@@ -76,7 +76,7 @@ class Identifiability(TextInNotebooks, eqx.Module):
     @property
     def standard_errors(self) -> dict[str, float]:
         """By name, in the parameters' units, the standard errors for noise as given by σ; infinite for what is undetermined."""
-        s = np.where(self.values > 0, self.values, 1.0)
+        s = positive_or_one(self.values)
         determined = self.values > RANK_TOL * self.values.max(initial=0)
         errors = np.sqrt(np.sum((self.directions[determined] / s[determined, None]) ** 2, axis=0)) * self.scales
         undetermined = set(self.undetermined)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..foundations import RESULTS, SUCCESS, lasting, positive_or_one
+from ..foundations import RESULTS, SUCCESS, lasting, positive_or_one, tree_where
 from ..linalg import bounded_round
 from .residuals import AbstractResiduals
 
@@ -118,7 +118,7 @@ def advance(problem: AbstractResiduals, search: Search, rtol: Float[Array, ""], 
     # Nielsen's ratio ρ of the fall that came to the fall that was predicted.
     gain = (search.cost - cost) / positive_or_one(search.predicted)
     accepted = is_finite & (first | ((gain > ACCEPTANCE) & (cost < search.cost)))
-    better = lambda new, old: jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
+    better = lambda new, old: tree_where(accepted, new, old)
     y, r, jacobian, cost = better((search.trial, r, jacobian, cost), (search.y, search.r, search.jacobian, search.cost))
     fall = jnp.where(jnp.isfinite(gain), gain, 0.0)
     damping = jnp.where(
@@ -160,7 +160,7 @@ def advance(problem: AbstractResiduals, search: Search, rtol: Float[Array, ""], 
         result=RESULTS.where(failed, RESULTS.search_failed, result),
     )
     # In a batch others may still go on: what is done is put back as it was.
-    return jax.tree.map(lambda old, new: jnp.where(search.done, old, new), search, following)
+    return tree_where(search.done, search, following)
 
 
 def all_advanced(problem: AbstractResiduals, searches: Search, rtol: Float[Array, ""], most: Int[Array, ""]) -> Search:

@@ -22,6 +22,7 @@ from ..foundations import (
     default_float,
     expect_different,
     expect_shape,
+    floats_or_none,
     function_of,
     is_concrete,
     positive_or_one,
@@ -74,8 +75,8 @@ class Parameter(TextInNotebooks, eqx.Module):
         if modifier is not None and nominal is None:
             raise ValueError(f"Argument `nominal` of parameter '{name}' must be given along with `modifier`.")
         self.name, self.frozen, self.modifier = name, frozen, modifier
-        self.nominal = None if nominal is None else as_floats(nominal)
-        self.scale = None if scale is None else as_floats(scale)
+        self.nominal = floats_or_none(nominal)
+        self.scale = floats_or_none(scale)
         self.min_value, self.max_value = as_floats(min_value), as_floats(max_value)
         shapes = (x.shape for x in (self.min_value, self.max_value) if x.shape)
         if len(set(shapes)) < 2 and is_concrete(self.min_value, self.max_value):

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array, Float
 
-from ..foundations import all_hold, expect_available, listing, program
+from ..foundations import all_hold, expect_available, listing, positive_or_one, program
 from ..kinematics import Guess, solve_guess
 from ..linalg import RANK_TOL
 from ..system import State, System, constraint_jacobian, rate_matrix
@@ -45,7 +45,7 @@ def independent(
     chosen = []
     for of, rows, map_ in ((names[0], jacobian[holonomic], moves), (names[1], jacobian, np.eye(system.nv))):
         sizes = np.sqrt(np.diag(mass))
-        sizes = np.where(sizes > 0, sizes, 1.0)  # of coordinates without mass
+        sizes = positive_or_one(sizes)  # of coordinates without mass
         # By NumPy: which coordinates are independent is a choice of shapes, made once, at the nominal parameters.
         basis = map_ @ (_null_space(rows / sizes) / sizes[:, None])
         required = [of.index(name) for name in first if name in of]
@@ -62,7 +62,7 @@ def _null_space(rows: np.ndarray) -> np.ndarray:
     if not rows.shape[0]:
         return np.eye(rows.shape[1])
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return scipy.linalg.null_space(rows / np.where(lengths > 0, lengths, 1), rcond=RANK_TOL)
+    return scipy.linalg.null_space(rows / positive_or_one(lengths), rcond=RANK_TOL)
 
 
 def _independent_rows(basis: np.ndarray, required: list[int], names: list[str], preferred: list[int]) -> Indices:

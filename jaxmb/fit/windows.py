@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import enforce
+from ..foundations import enforce, positive_or_one
 from ..kinematics import Guess, solve_guess
 from ..system import State, System
 from .experiment import Experiment
@@ -65,7 +65,7 @@ def windows(experiment: Experiment, system: System, independents: tuple[Indices,
     starts = np.stack([np.asarray(independent_values(s, independents)) for s in states])
     # Gaps are compared with how much the coordinate varies at all.
     spread = np.std(starts, axis=0)
-    gap = experiment.gap * np.where(spread > 0, spread, 1.0)
+    gap = experiment.gap * positive_or_one(spread)
     parts = []
     for k, state in enumerate(states):
         last = k == len(states) - 1

@@ -4,6 +4,7 @@ from .arrays import as_floats as as_floats
 from .arrays import as_jax as as_jax
 from .arrays import as_parameters as as_parameters
 from .arrays import default_float as default_float
+from .arrays import floats_or_none as floats_or_none
 from .arrays import in_numpy as in_numpy
 from .arrays import index_among as index_among
 from .arrays import positive_or_one as positive_or_one
@@ -75,6 +76,7 @@ from .function import text_digest as text_digest
 from .lanes import FEWEST as FEWEST
 from .lanes import PART as PART
 from .lanes import over_leading_axes as over_leading_axes
+from .lanes import tree_where as tree_where
 from .lanes import where_any as where_any
 from .lanes import where_needed as where_needed
 from .optional import installed as installed, optional as optional, version as version

@@ -1,7 +1,7 @@
 """Numbers at the edge of the interface become arrays, so that a new value does not compile a new program."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PyTree
 
 from .check import arrays_of, is_concrete
+
+N = TypeVar("N", bound=jax.Array | np.ndarray | np.floating)
 
 
 def default_float() -> np.dtype:
@@ -31,9 +33,15 @@ def as_floats(value: PyTree[ArrayLike]) -> jax.Array:
     return jnp.asarray(np.asarray(value, default_float()) if by_numpy else value, default_float())
 
 
-def positive_or_one(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """X where it is positive, else 1: what may be divided by, with derivatives that are no NaN."""
-    return jnp.where(x > 0, x, 1)
+def floats_or_none(value: PyTree[ArrayLike] | None) -> jax.Array | None:
+    """`as_floats`; None as it is."""
+    return None if value is None else as_floats(value)
+
+
+def positive_or_one(x: N) -> N:
+    """Numbers where they are positive, else 1: what may be divided by, with derivatives that are no NaN. NumPy's stay such."""
+    xp: Any = np if isinstance(x, np.ndarray | np.floating) else jnp
+    return xp.where(x > 0, x, 1)
 
 
 def quotient(a: Float[Array, "..."] | float, b: Float[Array, "..."]) -> Float[Array, "..."]:

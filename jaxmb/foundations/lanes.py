@@ -1,6 +1,7 @@
 """Functions over batches, and work that only some rows of a batch need."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import equinox as eqx
 import equinox.internal as eqxi
@@ -13,6 +14,7 @@ from jaxtyping import Array, Bool, PyTree
 # Size of a group: at least as many rows as fill vector registers (eight numbers of double precision in 512 bits), and this part of the
 # batch, so that a batch that needs it in all rows has no more than 32 turns.
 FEWEST, PART = 8, 32
+T = TypeVar("T")
 
 
 def over_leading_axes(fn: Callable[..., PyTree], count: int) -> Callable[..., PyTree]:
@@ -20,6 +22,11 @@ def over_leading_axes(fn: Callable[..., PyTree], count: int) -> Callable[..., Py
     for _ in range(count):
         fn = jax.vmap(fn)
     return fn
+
+
+def tree_where(condition: Bool[Array, "..."], a: T, b: T) -> T:
+    """`jnp.where` of the leaves of two trees."""
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
 
 
 def where_needed(
@@ -45,7 +52,7 @@ def where_any(needed: Bool[Array, ""], fn: Callable[[], PyTree], otherwise: PyTr
     `fn` may close over arrays. Where rows that do not need it must cost nothing, see `where_needed`.
     """
     result = lax.cond(eqxi.unvmap_any(needed), fn, lambda: otherwise)
-    return jax.tree.map(lambda a, b: jnp.where(needed, a, b), result, otherwise)
+    return tree_where(needed, result, otherwise)
 
 
 @eqx.filter_custom_jvp

@@ -23,6 +23,7 @@ from ..foundations import (
     default_float,
     enforce,
     expect_shape,
+    floats_or_none,
     is_concrete,
     is_outermost,
     listing,
@@ -138,7 +139,7 @@ def as_guess(
         _expect_finite("v", v, system.velocities)
     fixed = _indices(hold, system.coordinates, "hold", system.joints)
     fixed_velocities = _indices(hold_velocity, system.velocities, "hold_velocity", system.joints)
-    size = None if length is None else as_floats(length)
+    size = floats_or_none(length)
     mode = _mode(system, inactive)
     system, concrete = with_layout(strong(system)), is_outermost(system, t, q, v, size)
     return system, Guess(

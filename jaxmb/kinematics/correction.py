@@ -13,7 +13,7 @@ from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..formulation import EXACT, AbstractFormulation
-from ..foundations import positive_or_one
+from ..foundations import positive_or_one, tree_where
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, independent_rows, solve_spd
 from ..system import (
     Scale,
@@ -120,7 +120,7 @@ def correct_by(
         position, velocity = residuals(system, t, q, v)
         rest = jnp.where(i == 0, at_rest(state.scale, factor, position, velocity), rest)
         first, last = i < iterations, i == 2 * iterations
-        used = jax.tree.map(lambda a, b: jnp.where(first, a, b), position_factor, factor)
+        used = tree_where(first, position_factor, factor)
         # The last turn moves nothing: it is there for the residuals that are left.
         step = jnp.where(last, 0, used.particular(jnp.where(first, position, velocity)))
         corrected = system.displaced(q, -step)

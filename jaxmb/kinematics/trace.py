@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -12,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..formulation import AbstractFormulation, formulation_at
-from ..foundations import Count, Number, Positive, as_floats, contract, expect_concrete, program, strong
+from ..foundations import Count, Number, Positive, as_floats, contract, expect_concrete, program, strong, tree_where
 from ..linalg import null_space
 from ..system import State, System, apply_mode, rows_at
 from .branches import VANISHING, branches
@@ -20,7 +19,6 @@ from .curve import CurveEvent, MotionCurve
 from .path import STATIONARY, CurvePoint, TracedMechanism, at_instant, coordinate_of, release_input
 from .rows import choose_rows
 
-T = TypeVar("T")
 Scalar = Float[Array, ""]
 
 # The angle in rad in the metric of M by which the direction turns in a step that is aimed at.
@@ -57,10 +55,6 @@ class _Walk(eqx.Module):
     happened: Bool[Array, "n e"]
 
 
-def _select(which: Array, one: T, other: T) -> T:
-    return jax.tree.map(lambda a, b: jnp.where(which, a, b), one, other)
-
-
 def _follow(path: TracedMechanism, start: CurvePoint, count: int) -> _Walk:
     """The walk from a start, with all its points, events among them."""
     none = jnp.zeros(len(path.watched) + 3, bool)
@@ -78,13 +72,13 @@ def _follow(path: TracedMechanism, start: CurvePoint, count: int) -> _Walk:
         before = searching & good & ~hit
         # A step that fails while an event is sought bounds it from above, as one beyond it.
         high = jnp.where(before, walk.high - length, jnp.where((good & hit) | searching, length, jnp.inf))
-        candidate = _select(good & ~before, (trial, happened), walk.candidate)
-        base = _select(before, trial, walk.base)
+        candidate = tree_where(good & ~before, (trial, happened), walk.candidate)
+        base = tree_where(before, trial, walk.base)
         accepted = jnp.where(jnp.isfinite(high), high <= NARROW * longest, good)
         # Where branches pass close by each other a step may go over to another one. No step leads there from nearby.
         apart = jnp.linalg.norm(candidate[0].image - base.image) > APART * longest * jnp.linalg.norm(base.image_rate)
         over = accepted & searching & apart
-        candidate = _select(over, (base, none), candidate)
+        candidate = tree_where(over, (base, none), candidate)
         grown = length * jnp.clip(AIM / jnp.maximum(turned, 1e-9), 0.5, 2)
         after = jnp.where(over, walk.length / 2, jnp.where(searching, walk.length, jnp.where(good, grown, length / 2)))
         number = walk.count + accepted
@@ -95,9 +89,9 @@ def _follow(path: TracedMechanism, start: CurvePoint, count: int) -> _Walk:
         status = jnp.where(after < LEAST * longest, STUCK, GOING)
         status = jnp.where(what[-2], LIMIT, jnp.where(what[-1], CLOSED, status))
         return _Walk(
-            at=_select(accepted, candidate[0], walk.at),
+            at=tree_where(accepted, candidate[0], walk.at),
             length=after,
-            base=_select(accepted, candidate[0], base),
+            base=tree_where(accepted, candidate[0], base),
             high=jnp.where(accepted, jnp.inf, high),
             candidate=candidate,
             count=number,

@@ -16,6 +16,7 @@ from ..foundations import (
     arrays_of,
     as_floats,
     as_jax,
+    floats_or_none,
     in_numpy,
     listing,
     program,
@@ -68,7 +69,7 @@ class AbstractBody(TextInNotebooks, eqx.Module):
         density: float | None,
     ):
         self.name, self.shape, self.pose = name, as_shape(shape, name, self.dim), pose
-        self.density = None if density is None else as_floats(density)
+        self.density = floats_or_none(density)
         mass, inertia, com = _mass_properties(name, mass_properties, self.shape, self.density, type(self))
         self.mass, self.inertia = as_floats(mass), self.as_inertia(inertia, name)
         self.com = as_vector(com, f"com of body '{name}'", (self.dim,))

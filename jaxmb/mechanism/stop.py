@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import NonNegative, Number, as_floats, contract, is_concrete
+from ..foundations import NonNegative, Number, as_floats, contract, floats_or_none, is_concrete
 from .force import AbstractForce
 from .motion import Motion
 
@@ -48,8 +48,8 @@ class JointStop(AbstractForce):
         damping: NonNegative = 0.0,
     ):
         self.name, self.joint = name, joint
-        self.lower = None if lower is None else as_floats(lower)
-        self.upper = None if upper is None else as_floats(upper)
+        self.lower = floats_or_none(lower)
+        self.upper = floats_or_none(upper)
         self.stiffness = as_floats(stiffness)
         self.damping = as_floats(damping)
         self.check()

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from ..foundations import positive_or_one
 from ..linalg import SINGULAR
 from ..system import AbstractJoints, Topology
 from .connection import AbstractJoint
@@ -180,7 +181,7 @@ class AbstractStructure(AbstractJoints):
         """Names of the bodies without mass, or whose smallest moment of inertia vanishes beside the largest."""
         spread = np.asarray(params.inertia)
         mass, first = spread[:, -1, -1], spread[:, :-1, -1]
-        at = first / np.where(mass > 0, mass, 1)[:, None]
+        at = first / positive_or_one(mass)[:, None]
         about = spread[:, :-1, :-1] - mass[:, None, None] * at[:, :, None] * at[:, None, :]
         moments = np.linalg.eigvalsh(about)
         total = moments.sum(axis=1)

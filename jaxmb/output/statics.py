@@ -18,10 +18,10 @@ from ..foundations import (
     Vector,
     all_hold,
     arrays_of,
-    as_floats,
     as_jax,
     contract,
     enforce,
+    floats_or_none,
     is_concrete,
     positive_or_one,
 )
@@ -125,7 +125,7 @@ def statics(
     mode = _holding(system, state, hold)
     locked = as_state(system, state.q, t=state.t, mode=mode)
     formulation = formulation_at(formulation, system, locked)
-    u = None if u is None else as_floats(u)
+    u = floats_or_none(u)
     residual, by_name, off = over_states(_Balance(formulation), system, locked, u)
     # 4e-11 in float64: forces at a state that is on the constraints to eps^(2/3) are exact to as much.
     tol = float(jnp.finfo(off.dtype).eps) ** (2 / 3)

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..foundations import positive_or_one
 from ..mechanism import DrivenDistance, Force, LineCharacteristic, Numbers, SpringDamper, linkage_of
 from ..system import State, System
 from .colour import of_body
@@ -54,7 +55,7 @@ class Scene(Stage):
     def _relative_wrench(self, name: str, wrench: np.ndarray) -> np.ndarray:
         """Force and torque in parts of their largest sizes; not numbers where these are zero."""
         sizes = np.repeat(self._largest_wrenches.get(name, (0.0, 0.0)), [self.dim, len(wrench) - self.dim])
-        return np.where(sizes > 0, np.nan_to_num(wrench) / np.where(sizes > 0, sizes, 1.0), np.nan)
+        return np.where(sizes > 0, np.nan_to_num(wrench) / positive_or_one(sizes), np.nan)
 
     def frame(self, trajectory: Trajectory) -> np.ndarray:
         """Points (k, d) around all that is seen at several instants; sets the size of symbols and bars and how far parts reach."""

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, PyTree
 
 from ..deferral import with_fallback
-from ..foundations import Blank, both_ways, shapes_of
+from ..foundations import Blank, both_ways, shapes_of, tree_where
 from ..lanes import of_some
 from .compiled_adjoint import compiled_run_adjoint
 from .engine import adjoint_of, compiled_step_of, with_layout
@@ -206,7 +206,7 @@ def _backward(
     # Without an accepted step all saved states are the start itself; the sweep over no steps does not see their cotangents.
     total = jax.tree.map(lambda b: jnp.sum(b, axis=0), bars)
     empty = tape.count == 0  # all is the start
-    state_bar = jax.tree.map(lambda a, b: jnp.where(empty, b, a), state_bar, total)
+    state_bar = tree_where(empty, total, state_bar)
     field_bar, times_bar, t0_bar = jax.tree.map(lambda x: jnp.where(empty, 0, x), (field_bar, times_bar, t0_bar))
     # Where an event has ended the run its end does not depend on t₁.
     t1_bar = jnp.where(reached < inputs.t1, 0, times_bar[-1])

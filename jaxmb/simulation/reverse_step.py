@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..deferral import with_fallback
 from ..formulation import OFFSETS, WEIGHTS
-from ..foundations import where_any
+from ..foundations import tree_where, where_any
 from ..runge_kutta import time_of_stage
 from .certificate import certify
 from .compiled_step import CompiledStepAdjoint
@@ -285,7 +285,7 @@ class ReverseStep(eqx.Module):
             corrected = shifted
             if not self.smooth:  # far from singular poses no stage is corrected
                 corrected = where_any(near & ~ends, lambda: field.correct(t + offset, shifted, in_use), shifted)
-            corrected = jax.tree.map(lambda a, b: jnp.where(ends, a, b), y1, corrected)
+            corrected = tree_where(ends, y1, corrected)
 
             def by_flow() -> Any:
                 rate = lambda active, y: (
@@ -294,7 +294,7 @@ class ReverseStep(eqx.Module):
                 return jax.vjp(rate, active, corrected)[1](jax.tree.map(lambda b: weight * b, flow_bar))
 
             field_bar, corrected_bar = where_any(~ends, by_flow, (zeros_like(active), zeros_like(y)))
-            corrected_bar = jax.tree.map(lambda a, b: jnp.where(ends, a, b), end_bar, corrected_bar)
+            corrected_bar = tree_where(ends, end_bar, corrected_bar)
 
             def by_correction() -> Any:
                 correct = field.correction_map(t + offset, shifted, corrected, in_use)

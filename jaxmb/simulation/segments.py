@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..foundations import RESULTS, TextInNotebooks, counted
+from ..foundations import RESULTS, TextInNotebooks, counted, tree_where
 from ..system import Mode, Scale, State, rows_at
 from ..topology import Plan, fitting
 from .adjoint import integrate
@@ -158,14 +158,14 @@ class Run(eqx.Module):
         by_guard = motion.result == dfx.RESULTS.event_occurred
         completed = by_guard | (motion.result == dfx.RESULTS.successful)
         reached = jnp.where(by_guard, motion.t, until)
-        last = jax.tree.map(lambda a, b: jnp.where(completed, a, b), motion.y, y)
+        last = tree_where(completed, motion.y, y)
         guard_due = jnp.zeros_like(due)
         if self.plan.guarded:
             # Diffrax finds the time on the interpolation, which errs by more than the steps do.
             located_time, located_state, which = self._locate(field, mode, reached, last)
             by_guard &= jnp.any(which)
             reached, guard_due = jnp.where(by_guard, located_time, reached), by_guard & which
-            last = jax.tree.map(lambda a, b: jnp.where(by_guard, a, b), located_state, last)
+            last = tree_where(by_guard, located_state, last)
         result: PyTree = RESULTS.where(~completed & consistent, verdict(motion, consistent), segment.result)
         # Times from here on; later segments overwrite what they reach.
         remaining = (ts >= t) & ~segment.done
@@ -201,7 +201,7 @@ class Run(eqx.Module):
         due &= ~exhausted
         acts = jnp.any(due)
         jump = self.plan.jump(old, t, y.q, y.v, self.scale, due, field.inputs(t, y))
-        chosen = lambda a, b: jax.tree.map(lambda x, z: jnp.where(acts, x, z), a, b)
+        chosen = lambda a, b: tree_where(acts, a, b)
         mode = chosen(jump.mode, old)
         control = None if self.loop is None else y.control
         # What an impact takes is work done by the system: T + V minus the work stays constant.

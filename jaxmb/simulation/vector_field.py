@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..control import Instant, Plant, Response
 from ..formulation import OFFSETS, WEIGHTS, AbstractFormulation, growth
-from ..foundations import where_needed
+from ..foundations import tree_where, where_needed
 from ..kinematics import (
     CLOSE,
     NEAR,
@@ -304,7 +304,7 @@ class VectorField(eqx.Module):
             def corrected_sample() -> tuple[StateVector, Array, Correction]:
                 total, velocity, end = carry
                 sample_state, correction_map = self.corrected(t + offset, y.with_qv(y.q + offset * qdot, y.v), in_use)
-                end = jax.tree.map(lambda a, b: jnp.where(number == 0, a, b), correction_map, end)
+                end = tree_where(number == 0, correction_map, end)
                 # At the end itself the vector field may not exist: it takes no part, not even with weight zero.
                 sum_with_sample = lambda: total.plus(self.evaluate_regular(t + offset, sample_state, in_use)[0], weight)
                 velocity = velocity + lax.stop_gradient(weight * sample_state.v)

@@ -8,7 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from ..foundations import is_concrete, listing, program, remembered, strong
+from ..foundations import is_concrete, listing, positive_or_one, program, remembered, strong
 from ..linalg import SINGULAR, regular_metric
 from .state import State
 from .system import System, check_state
@@ -103,7 +103,7 @@ def _metric(system: System, t: Array, q: Array) -> Array:
 
 def _scaled(matrix: np.ndarray, metric: np.ndarray) -> np.ndarray:
     """The matrix in units of velocities in which the diagonal of the metric is 1."""
-    size = np.sqrt(np.where(np.diag(metric) > 0, np.diag(metric), 1))
+    size = np.sqrt(positive_or_one(np.diag(metric)))
     return matrix / np.outer(size, size)
 
 

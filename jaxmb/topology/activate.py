@@ -8,13 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import (
-    Fraction,
-    Guard,
-    Number,
-    as_floats,
-    contract,
-)
+from ..foundations import Fraction, Guard, Number, contract, floats_or_none
 from .change import Change
 from .context import EventContext, fitting
 from .event import AbstractEvent
@@ -58,7 +52,7 @@ class Activate(AbstractEvent):
         name: str | None = None,
     ):
         self.names = (names,) if isinstance(names, str) else tuple(names)
-        self.restitution = None if restitution is None else as_floats(restitution)
+        self.restitution = floats_or_none(restitution)
         self.assemble = assemble
         name = name or f"activate {', '.join(self.names)}"
         super().__init__(name, at=at, when=when, direction=direction, repeat=repeat, consistent=consistent)

@@ -14,6 +14,7 @@ from ..foundations import (
     Whole,
     as_floats,
     contract,
+    floats_or_none,
     is_concrete,
 )
 from ..system import LockRow, System
@@ -61,7 +62,7 @@ class Brake(AbstractEvent):
     ):
         name, self.what = lock_target(what, name, "Brake")
         self.sliding = as_floats(sliding)
-        self.holding = None if holding is None else as_floats(holding)
+        self.holding = floats_or_none(holding)
         super().__init__(name, at=at, when=when, direction=direction)
         if is_concrete(self.sliding, self.limit) and self.limit < self.sliding:
             raise ValueError(

@@ -8,7 +8,16 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import Check, Guard, Number, TextInNotebooks, as_floats, as_function, as_parameters, calling
+from ..foundations import (
+    Check,
+    Guard,
+    Number,
+    TextInNotebooks,
+    as_function,
+    as_parameters,
+    calling,
+    floats_or_none,
+)
 from ..system import LockRow, System
 from .change import Change
 from .context import EventContext
@@ -74,7 +83,7 @@ class AbstractEvent(TextInNotebooks, eqx.Module):
             raise ValueError(f"Argument `direction` of event '{name}' must be 1 or -1, but is {direction!r}.")
         self.name, self.direction, self.repeat, self.consistent = name, direction, repeat, consistent
         # Arrays, also within a callable guard: times and thresholds may be batched and differentiated, and new ones compile nothing anew.
-        self.at = None if at is None else as_floats(at)
+        self.at = floats_or_none(at)
         self.when = as_parameters(as_function(when, f"when of event '{name}'"))
 
     @abc.abstractmethod

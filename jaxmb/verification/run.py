@@ -17,6 +17,7 @@ from ..foundations import (
     expect_concrete,
     in_numpy,
     listing,
+    positive_or_one,
     verdicts,
 )
 from ..kinematics import NEAR
@@ -313,7 +314,7 @@ def _energy(system: System, solution: Solution, saved: SavedStates) -> Evidence:
     largest = lambda x: np.max(np.abs(x), axis=1, keepdims=True, where=saved.reached, initial=0)
     # Kinetic energy counts from rest; the others have no zero of their own.
     size = np.maximum(largest(kinetic), np.maximum(*(largest(x - x[:, :1]) for x in (potential, work))))
-    off = np.where(balance == 0, 0, np.abs(balance) / np.where(size > 0, size, 1))
+    off = np.where(balance == 0, 0, np.abs(balance) / positive_or_one(size))
     words = "|T + V − W| less that of the start, relative to the largest of T, ΔV and ΔW"
     return _evidence(ENERGY, saved.peak(off, saved.reached), _accuracy(), words)
 
@@ -342,7 +343,7 @@ def _continuity(solution: Solution, saved: SavedStates) -> Evidence:
     least = np.where(saved.reach > 0, NEAR * saved.reach, saved.extent)[:, 1:]
     admissible = step * (beside[:, :-2] + changes + beside[:, 2:]) + least
     off = np.abs(np.diff(saved.q, axis=1) - step * (saved.qdot[:, 1:] + saved.qdot[:, :-1]) / 2)
-    jumps = np.where(off > 0, off / np.where(admissible > 0, admissible, 1), 0)
+    jumps = np.where(off > 0, off / positive_or_one(admissible), 0)
     peak = saved.peak(jumps, resolved)
     words = f"largest jump, of '{_coordinate(solution, peak)}', in units of what rates explain{_unresolved(saved)}"
     return _evidence(name, peak, (1.0, 1.0), words)
@@ -381,7 +382,7 @@ def _difference(solution: Solution, saved: SavedStates, reference: Solution | No
     if not both.any():
         return _not_asked(name, "no time was reached by both")
     off = np.abs(saved.q - q)
-    off = np.where(off > 0, off / np.where(saved.extent > 0, saved.extent, 1), 0)
+    off = np.where(off > 0, off / positive_or_one(saved.extent), 0)
     peak = saved.peak(off, both)
     words = f"difference, of '{_coordinate(solution, peak)}', relative to how far it moves"
     evidence = _evidence(name, peak, _accuracy(), words)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..formulation import AbstractFormulation, formulation_at
-from ..foundations import as_jax, program, strong
+from ..foundations import as_jax, positive_or_one, program, strong
 from ..kinematics import by_lengths, choose_rows, consistency
 from ..simulation import Solution
 from ..system import State, System, apply_mode, jacobian_rate, rate_matrix, rows_at
@@ -142,7 +142,7 @@ def _rates(flat: State, reached: Bool[np.ndarray, " n"], shape: tuple[int, int])
     passing = np.asarray(flat.scale.passing(jnp.where(reached[:, None], flat.v, 0)))
     duration = np.ptp(np.asarray(flat.t).reshape(shape), axis=1)
     # As of a run's step sizes: at least one motion in the time of the run.
-    least = 1 / np.where(duration > 0, duration, 1)
+    least = 1 / positive_or_one(duration)
     rates = np.maximum(np.maximum(flat.scale.rate, passing).reshape(shape).max(axis=1), least)
     return np.repeat(rates, shape[1]).astype(flat.v.dtype)
 
