@@ -27,7 +27,7 @@ from ..system import (
     with_rate,
 )
 from .refinement import REFINED
-from .shortest_move import consistent_velocities, position_equations, shortest_move
+from .shortest_move import ROUNDING, consistent_velocities, position_equations, shortest_move
 
 # Rounds, with sizes measured at the start of each, and iterations in each: enough for a rough guess; near the solution the
 # error is squared in each iteration.
@@ -188,33 +188,24 @@ def _orientation_checks(system: System, state: State) -> tuple[Check, ...]:
 
 
 def consistency(
-    system: System,
-    state: State,
-    verb: str,
-    values: Values | None = None,
-    mass: Array | None = None,
-    power: float = CONSISTENT,
+    system: System, state: State, verb: str, values: Values | None = None, power: float = CONSISTENT
 ) -> tuple[Check, ...]:
-    """A check per constraint of its residuals on position and velocity level, up to that power of eps; the values there, or M, may be known."""
-    system, state, mass = lax.stop_gradient((system, state, mass))
-    if values is not None:
-        pair, mass = (values.position, values.velocity), values.mass
-    else:
-        pair = residuals(system, state.t, state.q, state.v)
-        mass = system.mass(state.t, state.q) if mass is None else mass
-    scale, v = state.scale, state.v
-    position, velocity = (jnp.abs(x) / scale.span for x in pair)
-    # How fast a row may move: by the forces where the state was made, and by the velocities now, of coordinates without a length (of a mechanism without
-    # rows before one locks) in the metric of M. However slow the rows themselves are: entries of C that vanish at this pose do so to rounding of the
-    # row's size.
-    by_length = scale.row_by_length * jnp.linalg.norm(v / jnp.where(scale.reach > 0, scale.reach, jnp.inf))
-    moving = jnp.maximum(scale.rate, by_length / scale.span)
-    moving = jnp.where(moving > 0, moving, scale.row * jnp.sqrt(jnp.maximum(v @ mass @ v, 0)) / scale.span)
-    # Nothing is allowed at rest.
-    velocity = jnp.where(velocity > 0, velocity / moving, 0)
-    tol = float(jnp.finfo(v.dtype).eps) ** power
+    """A check per constraint of its residuals on position and velocity level, up to that power of eps; the values there may be known."""
+    system, state = lax.stop_gradient((system, state))
+    tol = float(jnp.finfo(state.q.dtype).eps) ** power
+    residual_pair = (
+        residuals(system, state.t, state.q, state.v) if values is None else (values.position, values.velocity)
+    )
+    position, velocity = (jnp.abs(x) / state.scale.span for x in residual_pair)
+    # Rounding of C v is none, however slow the rows are: entries of C that vanish at this pose do so to rounding of the row's size. Nothing else is
+    # allowed at rest.
+    scale = state.scale
+    rate = jnp.maximum(scale.rate, scale.passing(state.v))
+    speed = jnp.linalg.norm(state.v / jnp.where(scale.reach > 0, scale.reach, jnp.inf))
+    rounding = ROUNDING * jnp.finfo(state.q.dtype).eps * scale.row_by_length * speed / scale.span
+    velocity = jnp.where(velocity > rounding, velocity / rate, 0)
     text = f"Constraint '{{name}}' {verb}: its LEVEL residual, relative to the size of the mechanism, is {{}}.{{note}}"
     return tuple(
-        Check(system.largest(residual), tol, text.replace("LEVEL", level), tuple(system.rows))
-        for level, residual in (("position", position), ("velocity", velocity))
+        Check(system.largest(values), tol, text.replace("LEVEL", level), tuple(system.rows))
+        for level, values in (("position", position), ("velocity", velocity))
     )
