@@ -175,7 +175,9 @@ def test_parameters_of_other_systems_are_refused():
         calls.particle().with_params({"m": 1.0, "mass": 1.0})
     # Of a mechanism they stand beside the numbers of its elements.
     driven = jm.planar.Mechanism([jm.planar.Body("b", 1.0, 1.0)], params={"speed": 2.0}).build()
-    with pytest.raises(ValueError, match=r"`equinox\.tree_at\(lambda s: s\.params\.params\['speed'\], system, value\)` changes"):
+    with pytest.raises(
+        ValueError, match=r"`equinox\.tree_at\(lambda s: s\.params\.params\['speed'\], system, value\)` changes"
+    ):
         driven.with_params({"speed": 3.0})
 
 

@@ -526,7 +526,8 @@ class Breaks(jm.control.AbstractController):
 
 
 def test_steps_end_where_anything_is_not_smooth_and_are_counted_for_that():
-    """At times of the system and of a law, but of one that is sampled at its samples; adaptive ones take no longer than a fiftieth of a run with guards."""
+    """At times of the system and of a law, but of one that is sampled at its samples; adaptive ones take no longer than a fiftieth of a run with guards, or
+    that rests at first."""
     smooth, rough = (jm.System(1, mass=lambda t, q, p: jnp.eye(1), breaks=ts) for ts in (None, [4.0]))
     scale = jm.system.Scale(*map(jnp.ones, (0, 0, 1, 0)), jnp.array(5.0))
     sizes = StateVector.of(*jnp.ones((2, 1)), jnp.ones(()))
@@ -539,26 +540,36 @@ def test_steps_end_where_anything_is_not_smooth_and_are_counted_for_that():
         None, rough, law
     ) is None
 
-    def steps(system, loop, controller=None, dt0=None, guarded=None):
+    def steps(system, loop, controller=None, dt0=None, time=2.0, guarded=False):
         dt0 = None if dt0 is None else jnp.array(dt0)
         method = Method(ConstrainedSolver(dfx.Tsit5()), controller, dt0, None, dfx.NoProgressMeter(), 7, None)
-        return _step_sizes(system, scale, sizes, method, loop, guarded)
+        return _step_sizes(system, scale, sizes, method, loop, jnp.array(time), guarded)
 
     own, constant = dfx.PIDController(rtol=1e-3, atol=1e-6), dfx.ConstantStepSize()
     usual, first = steps(smooth, None)
-    assert isinstance(usual, RelativeTolerances) and usual.sizes is sizes and first == 0.03 / 5
-    assert steps(smooth, None, own) == (own, 0.03 / 5) and steps(smooth, None, own, 0.25) == (own, 0.25)
-    assert steps(rough, law, constant, 0.25, jnp.array(2.0)) == (constant, 0.25)
-    limited, first = steps(smooth, None, own, None, jnp.array(2.0))
-    assert (
-        isinstance(limited, Limited) and limited.controller is own and limited.longest == 2 / 50 and first == 0.03 / 5
-    )
+    assert isinstance(usual.controller, RelativeTolerances) and usual.controller.sizes is sizes and first == 0.03 / 5
+    for guarded, time, longest in ((False, 2.0, np.inf), (True, 2.0, 2 / 50)):
+        for dt0, expected in ((None, 0.03 / 5), (0.25, 0.25)):
+            limited, first = steps(smooth, None, own, dt0, time, guarded)
+            assert isinstance(limited, Limited) and limited.controller is own and first == expected
+            np.testing.assert_allclose(limited.longest, longest, rtol=1e-12)
+        assert steps(rough, law, constant, 0.25, time, guarded) == (constant, 0.25)
     ended = steps(rough, law, own)[0]
-    assert isinstance(ended, Interrupted) and ended.controller is own and np.isfinite(ended.before).sum() == 3
+    assert (
+        isinstance(ended, Interrupted) and ended.controller.controller is own and np.isfinite(ended.before).sum() == 3
+    )
     for loop in (sampled, table):
         landed = steps(rough, loop, own)[0]
         assert isinstance(landed, Landing) and landed.clock is loop.clock and isinstance(landed.controller, Interrupted)
         assert type(steps(rough, loop, constant)[0]).__name__ == "ConstantLanding"
+
+
+def test_a_force_that_begins_late_is_not_passed_over():
+    """At rest the start does not tell of it."""
+    pulse = lambda t, q, v, p: jnp.where((t > 4.03) & (t < 4.53), 10.0, 0.0)[None]
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=pulse)
+    end = jm.simulate(system, jm.assemble(system), jnp.array([0.0, 10.0])).v[-1, 0]
+    np.testing.assert_allclose(end, 5.0, rtol=1e-4)
 
 
 def test_a_state_between_steps_has_what_a_controller_remembers(monkeypatch):

@@ -85,6 +85,29 @@ def test_a_state_off_its_constraints_has_no_reaction(unit):
         jm.reactions(system, states)
 
 
+def test_velocities_of_what_was_at_rest_are_not_judged():
+    """Nothing tells how fast a mechanism goes that rested without forces where its sizes were measured."""
+    q = jnp.array([0.6, 0.8])
+    states = jax.vmap(lambda v: dataclasses.replace(jm.as_state(ROD, q), v=v * q))(jnp.array([0.0, 1e-200, 1e-9]))
+    assert are(jm.reactions(ROD, states).result, R.successful, R.successful, R.successful)
+
+
+@pytest.mark.slow
+def test_a_run_that_starts_and_ends_at_rest_has_reactions_without_correction_too():
+    """From its start nothing tells how fast it will go: its driver starts at 1 s and stops at 2 s."""
+    drive = lambda t: jnp.cos(jnp.pi * jnp.clip(t - 1.0, 0.0, 1.0))
+    system = jm.System(
+        1, mass=lambda t, q, p: 2.0 * jnp.eye(1), constraints=[jm.Holonomic("drive", lambda t, q, p: q - drive(t))]
+    )
+    sol = jm.simulate(system, jm.assemble(system, [1.0]), jnp.linspace(0.0, 3.0, 13), drift=jm.NoDrift())
+    assert 1e-13 < float(jnp.abs(jm.residuals(system, sol).velocity[-1, 0])) < 1e-6
+    force = -2 * jnp.pi**2 * jnp.cos(jnp.pi * (sol.ts - 1)) * ((sol.ts > 1) & (sol.ts < 2))
+    for motion in (sol, sol.state(jnp.arange(13))):
+        found = jm.reactions(system, motion).multipliers["drive"][:, 0]
+        inside = (sol.ts != 1) & (sol.ts != 2)  # there it jumps
+        np.testing.assert_allclose(found[inside], force[inside], atol=1e-9)
+
+
 def test_warnings_name_the_joints_that_share_a_reaction(monkeypatch):
     """What runs that failed say of reactions is doubted by nobody."""
     wrench = importlib.import_module("jaxmb.output.wrench")

@@ -58,7 +58,7 @@ from .solution import Solution
 from .solver import ConstrainedSolver
 from .stages import is_explicit
 from .state_vector import StateVector
-from .step_size import FIRST_STEP, RelativeTolerances, default_controller, sizes_of_run
+from .step_size import FIRST_STEP, QUIET, RelativeTolerances, default_controller, sizes_of_run
 from .vector_field import VectorField
 
 _SILENT = dfx.NoProgressMeter()
@@ -353,7 +353,10 @@ def _problem(
         sizes = sizes.with_control(loop.sizes(ts.dtype))
     checks, choice = _check_start(system, formulation, dataclasses.replace(state, scale=scale), values)
     checks = (*inputs.planning, *checks)
-    controller, dt0 = _step_sizes(system, scale, sizes, method, loop, end - state.t if plan and plan.guarded else None)
+    # Where all rests the error allows any step: what begins later, a pulse or a driver, must not be passed over.
+    time = end - state.t
+    limited = bool(plan and plan.guarded) | ((scale.rate * time < QUIET) & jnp.all(state.v == 0))
+    controller, dt0 = _step_sizes(system, scale, sizes, method, loop, time, limited)
     field = VectorField(
         system=system,
         formulation=formulation,
@@ -399,9 +402,10 @@ def _step_sizes(
     sizes: StateVector,
     method: Method,
     loop: FeedbackLoop | None,
-    guarded: Array | None,
+    time: Array,
+    limited: bool | Array,
 ) -> tuple[dfx.AbstractStepSizeController, Array | None]:
-    """The controller and the first step, by default those that follow from the sizes of the run; its duration where there are guards."""
+    """The controller and the first step, by default those that follow from the sizes of the run, which takes so much time."""
     controller, dt0 = method.controller, method.dt0
     if controller is None:
         # Relative to the sizes of the run, so that units do not matter.
@@ -409,9 +413,8 @@ def _step_sizes(
         controller = RelativeTolerances(controller=default, sizes=sizes)
     if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
         dt0 = FIRST_STEP / scale.rate if dt0 is None else dt0
-        controller = (
-            controller if guarded is None else Limited(controller, jax.lax.stop_gradient(guarded) / STEPS_PER_RUN)
-        )
+        longest = jnp.where(limited, jax.lax.stop_gradient(time) / STEPS_PER_RUN, jnp.inf)
+        controller = Limited(controller, longest)
     # Samples last: its steps must end at them, whatever limits and jumps the controllers within have chosen.
     controller = _stopping(system, loop, controller)
     return controller if loop is None or loop.clock is None else landing(controller, loop.clock), dt0

@@ -434,7 +434,11 @@ def _check_params(old: PyTree, new: PyTree) -> None:
         words = [f"lacks {listing(missing)}"] * bool(missing) + [f"has {listing(unknown)} besides"] * bool(unknown)
         # Those of a mechanism lie deeper, beside the numbers of its elements.
         deeper = [path for path in sorted(before) if unknown and path.endswith(unknown[0])]
-        hint = f" `equinox.tree_at(lambda s: s.params{deeper[0]}, system, value)` changes that one alone." if deeper else ""
+        hint = (
+            f" `equinox.tree_at(lambda s: s.params{deeper[0]}, system, value)` changes that one alone."
+            if deeper
+            else ""
+        )
         raise ValueError(
             f"Argument `params` must hold the parameters that the system was made with, {listing(sorted(before)) or 'none'}, but "
             f"{' and '.join(words)}.{hint}"
