@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from ..foundations import Check, all_hold, program
+from ..foundations import Check, all_hold, positive_or_one, program
 from ..linalg import RANK_TOL
 from ..system import (
     Mode,
@@ -142,7 +142,7 @@ def _closing_step(system: System, guess: Guess, start: Array, q: Array, scale: S
     trials = jax.vmap(lambda length: system.displaced(q, length * move))(jnp.array(STEPS, q.dtype))
     # As Φ is of a row, so of an aim how far it goes while all coordinates move by ℓ: metres and radians compare.
     far = jnp.abs(aimed) @ scale.reach
-    sizes = jnp.concatenate([scale.span, jnp.where(far > 0, far, 1)])
+    sizes = jnp.concatenate([scale.span, positive_or_one(far)])
     off = lambda q: jnp.concatenate([position_residual(system, t, q), _missing(system, guess, q)]) / sizes
     amounts = jax.vmap(lambda q: jnp.sum(off(q) ** 2))(trials)
     # Where functions are not defined a trial counts as infinite: `argmin` would choose a NaN.

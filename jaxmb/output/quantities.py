@@ -26,6 +26,7 @@ from ..foundations import (
     is_concrete,
     listing,
     over_leading_axes,
+    positive_or_one,
     program,
     strong,
     summary,
@@ -272,13 +273,13 @@ def _spanned(terms: Terms, matrix: Float[Array, "k nv"], reaction: Float[Array, 
     metric = regular_metric(terms.mass, terms.jacobian)
     size = row_norms(metric, matrix)
     # Rows of unit size in the metric: displacements in m and turns in rad compare.
-    factor = ConstrainedFactor(metric, matrix, jnp.where(size > 0, size, 1), jnp.ones(matrix.shape[0], bool))
+    factor = ConstrainedFactor(metric, matrix, positive_or_one(size), jnp.ones(matrix.shape[0], bool))
     full, force = factor.root @ reaction, factor.root @ terms.force
     rest = jnp.linalg.norm(full - (factor.basis @ full) @ factor.basis)
     # A reaction that vanishes is rounding beside the forces that it balances.
     # Below the tolerance of contradictions a reaction is a difference of forces that cancel.
     against = jnp.maximum(jnp.linalg.norm(full), contradiction_tol(rest.dtype) * jnp.linalg.norm(force))
-    return jnp.all(factor.in_use), rest / jnp.where(against > 0, against, 1)
+    return jnp.all(factor.in_use), rest / positive_or_one(against)
 
 
 def _check_directions(independent: bool, remainder: float, rank: int | None) -> None:

@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import EXACT
-from ..foundations import where_needed
+from ..foundations import positive_or_one, where_needed
 from ..kinematics import CLOSE, by_lengths
 from ..system import State, System, residuals, rounding_nearby, rows_at
 from .state_vector import StateVector
@@ -130,7 +130,7 @@ class _SignBracket(eqx.Module):
     @property
     def middle(self) -> Scalar:
         """The zero of the line through the values at both ends."""
-        return self.a + (self.b - self.a) * self.sa / jnp.where(self.sa - self.sb > 0, self.sa - self.sb, 1)
+        return self.a + (self.b - self.a) * self.sa / positive_or_one(self.sa - self.sb)
 
     def narrowed(self, n: Array, trial: _Trial) -> "_SignBracket":
         """The bracket after trial number n; the first two trials are at its ends."""
