@@ -10,6 +10,7 @@ import pytest
 from jax.test_util import check_grads
 
 from jaxmb import linalg as la
+from jaxmb.foundations import positive_or_one, quotient, square_root
 from jaxmb.linalg.constrained import orthonormal_rows
 from jaxmb.linalg.pseudoinverse import decomposed
 
@@ -449,3 +450,15 @@ def test_within_bounds_no_way_leads_down_from_the_least_value(n, seed):
     np.testing.assert_allclose(np.clip(d - force * units**2, low, high) / units, d / units, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(held, (d == low) | (d == high))
     assert held.any() and not held.all()
+
+
+def test_safe_denominators_quotients_and_roots_have_derivatives_without_nan():
+    x = np.array([-2.0, 0.0, 4.0])
+    assert isinstance(positive_or_one(x), np.ndarray) and positive_or_one(x).tolist() == [1, 1, 4]
+    for fn, values, slopes in (
+        (positive_or_one, [1, 1, 4], [0, 0, 1]),
+        (lambda x: quotient(3.0, x), [0, 0, 0.75], [0, 0, -3 / 16]),
+        (square_root, [0, 0, 2], [0, 0, 0.25]),
+    ):
+        assert fn(jnp.array(x)).tolist() == values
+        assert jax.vmap(jax.grad(fn))(jnp.array(x)).tolist() == slopes

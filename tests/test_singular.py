@@ -1795,8 +1795,8 @@ def past_the_flat_pose(excess, rtol, constant=False):
 @pytest.mark.parametrize("rtol", [1e-4, 1e-6, 1e-8])
 @pytest.mark.slow
 def test_a_pose_that_is_missed_is_turned_away_from_or_told(rtol):
-    """Branches that miss each other by δ turn off within √δ rad: straight on is a motion for δ = 0 only."""
-    excess = jnp.array([0.0, 3e-13, 1e-12, 1e-9, 1e-8, 1e-7, 3.5e-7, 1e-6, 1e-5, 1e-4])
+    """Branches that miss each other by δ turn off within √δ rad: straight on is a motion for δ = 0 only, but for rounding."""
+    excess = jnp.array([0.0, 2e-16, 3e-14, 1e-12, 1e-8, 1e-7, 3.5e-7, 1e-6, 1e-5, 1e-4])
     q, result, energy = past_the_flat_pose(excess, jnp.full(10, rtol), False)
     well = np.asarray(result == jm.RESULTS.successful)
     assert well.tolist() == [True] * 2 + [False] * 5 + [True] * 3

@@ -237,10 +237,10 @@ def _trial_at(
         residual, rate = residuals(system, t, q, v)
         own = factor.root @ (terms.jacobian[row] / factor.scale[row])
         # The remainder of the row beside all others, as a vector: its component along the direction at the start has a sign.
-        along = factor.basis @ own
-        rest = own - along @ factor.basis
+        components = factor.basis @ own
+        rest = own - components @ factor.basis
         # What the row is without it, as a combination of the others; what rounding leaves of them is found in it too.
-        parts = jnp.where(others, along @ factor.weights, 0)
+        parts = jnp.where(others, components @ factor.weights, 0)
         row_rate = h * (rate[row] / factor.scale[row] - parts @ (rate / factor.scale))
         sizes = scale.span / factor.scale
         exact = rounding * (1 + jnp.abs(parts) @ sizes / sizes[row])
