@@ -70,7 +70,9 @@ def main(iterations=150):
     off = jnp.nanmax(jnp.abs(jm.residuals(env.stepper.system, states.data).position))
     air = jnp.mean(states.metrics["clearance"] > 0.2)  # the foot more than 2 cm above the ground
     reward, falls = jnp.mean(states.reward * (1 - states.done)), int(states.done[:, -1].sum())
-    print(f"mean reward {values[0]:.2f} before, {reward:.2f} after; {falls} of {LANES} fall, {failed} by a step that failed")
+    print(
+        f"mean reward {values[0]:.2f} before, {reward:.2f} after; {falls} of {LANES} fall, {failed} by a step that failed"
+    )
     print(f"in the air for {air:.0%} of the time; largest residual of the loop {off:.1e} m")
     assert reward > 1.15 * values[0] and air > 0.1 and off < 1e-10 and failed <= 2  # standing is worth 1.05
 
