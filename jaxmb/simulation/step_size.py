@@ -20,7 +20,7 @@ Scalar = Float[Array, ""]
 
 # The first step, in units of 1/Ω: a step of a fifth-order method at the default tolerances.
 FIRST_STEP = 0.03
-# A start by which no more than this part of a motion happens within the time of the run, tells of none.
+# Ω of a run is at least one motion in its time (`sizes_of_run`): where it is no more than that, but for rounding, the start tells of none.
 QUIET = 1.001
 # This power of eps of what forces would do if none of them cancelled is the least acceleration that sizes follow from. Measured without: chains that fall from
 # a straight line, links of 0.1 m, took 4,096 steps and failed from 20 links on; with it 20 and 80 links take 32 and 28.
