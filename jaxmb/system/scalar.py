@@ -18,18 +18,22 @@ MANY, SHORT = 40, 1_500
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def scalar(fn: F) -> F:
+def scalar(fn: F, reads: Callable[[Any], Any] = lambda system: system) -> F:
     """A function of a system and of arrays, by compiled code where it can be had.
 
     XLA compiles such functions anew for each program in which they stand, and each time that they stand there; this is one call in all of them, and its
     derivatives likewise.
+
+    Args:
+        fn: the function.
+        reads: the system without what the function does not read: systems that are alike then share the code.
     """
 
     @functools.wraps(fn)
     def call(system: PyTree, *arguments: PyTree) -> PyTree:
         if WRITING or system.layout is not None or unavailable() is not None:
             return fn(system, *arguments)
-        blank, arrays = Blank.of((system, *arguments))
+        blank, arrays = Blank.of((reads(system), *arguments))
         compiled = _compiled(fn, blank, shapes_of(arrays)) if blank.hashable else None
         if compiled is None:
             return fn(system, *arguments)

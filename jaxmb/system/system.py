@@ -34,10 +34,18 @@ from .constraint import AbstractConstraint, Holonomic
 from .inertia import AbstractInertia, LagrangianInertia, MassInertia, Rate
 from .joints import AbstractJoints
 from .mode import BrakeForce, LockResidual, Mode
-from .scalar import scalar
+from .scalar import F, scalar
 from .state import State
 
 Scalar = Float[Array, ""]
+
+
+def inertial(fn: F) -> F:
+    """A function of a system that reads neither its rows nor its forces: it is the same whichever rows act, and whatever brakes do."""
+    none: dict[str, Any] = dict(
+        row_counts=(), constraints=(), active=None, force_fn=None, resistance_fn=None, actuation_fn=None
+    )
+    return scalar(fn, lambda system: system._with(none))
 
 
 class System(TextInNotebooks, eqx.Module):
@@ -373,11 +381,11 @@ class System(TextInNotebooks, eqx.Module):
             return q + displacement
         return self._displaced(q, displacement)
 
-    @scalar
+    @inertial
     def _displaced(self, q: Float[Array, " nq"], displacement: Float[Array, " nv"]) -> Float[Array, " nq"]:
         return self.normalise(q + self.qdot(q, displacement))
 
-    @scalar
+    @inertial
     def mass(self, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
         """M(t, q)."""
         if self.layout is not None:
@@ -394,7 +402,7 @@ class System(TextInNotebooks, eqx.Module):
         """M times several vectors."""
         return self.inertia.products(t, q, directions, self.params, self.rate)
 
-    @scalar
+    @inertial
     def intrinsic_force(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """Inertia and potential forces."""
         return self.inertia.force(t, q, v, self.params, self.rate)
