@@ -809,7 +809,7 @@ def test_a_compiled_run_tells_what_its_program_has_made(monkeypatch):
     assert [given[-1] for given in asked[-3:]] == [True, False, True]
     assert asked[-1][:2] == ("step", None) and asked[-1][3] == 3
     # None where something is no program, or not worth one.
-    most = compiled_run.LARGEST_BESIDE
+    most = compiled_run.LARGEST_WORK
     for reads, size, worth in (
         ((False, True), most + 1, False),
         ((False, True), most, True),

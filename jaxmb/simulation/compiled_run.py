@@ -22,7 +22,7 @@ from ..lanes import NotScalarError, Program, Shaped, latest
 from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
 from ..system import dense_work
 from .compiled_step import LARGEST_PROGRAM, StepResult, specialised
-from .engine import LARGEST_BESIDE, compiled_step_of
+from .engine import LARGEST_WORK, compiled_step_of
 from .guard import SAMPLES_PER_STEP, Guard, rises
 from .judgement import may_be_rejected
 from .method import Method
@@ -109,7 +109,7 @@ def compiled_run(
     # Without a bound on the steps the tape has no size.
     if step is None or method.max_steps is None or (field.takes_samples and step.sample is None):
         return None
-    if guard is not None and any(guard.plan.reads) and dense_work(field.system) > LARGEST_BESIDE:
+    if guard is not None and any(guard.plan.reads) and dense_work(field.system) > LARGEST_WORK:
         return None
     assert field.regular_only is not None
     in_use = field.regular_only.in_use

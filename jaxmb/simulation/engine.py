@@ -27,7 +27,7 @@ from .vector_field import VectorField
 
 # Code for linear algebra of more operations than this, along the band or if nothing were zero, takes longer to compile than it saves.
 LARGEST_WORK = 40_000
-# What is done beside the steps, at the start or for a guard's reactions, stands once in a program and leaves no zeros out: of that so many pay.
+# What is done once beside the steps, at the start, leaves no zeros out: of that so many pay.
 LARGEST_BESIDE = 2 * LARGEST_WORK
 # On GPUs XLA compiles code of single numbers in twice the time of small arrays: this is the order of the largest that was measured, Andrews' squeezer (660).
 LARGEST_WORK_ON_GPU = 1_000
