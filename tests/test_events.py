@@ -19,7 +19,7 @@ import jaxmb as jm
 from jaxmb.runge_kutta import at_parts, begins_and_ceases
 from jaxmb.simulation.guard import SAMPLES_PER_STEP, STEPS_PER_RUN, Bisection, Guard
 from jaxmb.simulation.phase import Phase, Phases
-from jaxmb.simulation.segments import Events, Run, Segment, run_through
+from jaxmb.simulation.segments import LOCATED, Events, Run, Segment, Sight, run_through
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
 from jaxmb.simulation.step_records import Interpolant
@@ -284,7 +284,7 @@ def test_the_guard_of_a_run_is_the_largest_one_or_tells_that_one_has_left_zero()
     field, y = field_of(FREE), StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(()))
 
     def value(values, leaving, t=2.0, waits=True):
-        told = lambda *_: (jnp.array(values), jnp.array(leaving))
+        told = lambda *_: (None, jnp.array(values), jnp.array(leaving))
         plan = SimpleNamespace(guards_in_run=told, waits=(False, waits))
         return float(Guard.value(SimpleNamespace(plan=plan, mode=None, since=1.0), field, jnp.asarray(t), y))
 
@@ -336,7 +336,7 @@ class AlwaysThere(Plan):
     guarded, waits = True, (False,)
 
     def guards_in_run(self, system, mode, state, u, in_use):
-        return jnp.array([7.0]), jnp.array(False)
+        return None, jnp.array([7.0]), jnp.array(False)
 
 
 def test_a_step_is_rejected_within_which_a_guard_has_risen_and_fallen(monkeypatch):
@@ -369,23 +369,41 @@ def test_a_step_is_rejected_within_which_a_guard_has_risen_and_fallen(monkeypatc
     np.testing.assert_array_equal(found, np.outer(list(cases.values()), np.ones(3)))
 
 
+class Told(SimpleNamespace):
+    """What stands in for a plan, without any array."""
+
+
+jax.tree_util.register_pytree_node(Told, lambda told: ((), told), lambda told, _: told)
+
+
+def segment_of(**fields):
+    """A stage of a run of a single coordinate, at rest at zero, with some fields of its own."""
+    y, no = StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(())), jnp.array(False)
+    none = dict(
+        t=jnp.zeros(()), y=y, mode=NO_MODE, since=jnp.zeros(()), fresh=jnp.zeros(0, bool), moved=no, due=no[None],
+        by_guard=no, result=jm.RESULTS.successful, count=jnp.array(0), done=no, saved=y, modes=NO_MODE, sight=None,
+    )  # fmt: skip
+    return Segment(**none | fields)
+
+
 def test_an_event_is_located_along_the_motion_with_the_derivative_of_its_time():
     """By a Newton step of the guard, a hundred instants long at most; none where the guard does not rise, nor an event that has only left zero."""
     instant, speed, push = 1e-9, 2.0, 3.0
-    field, mode = field_of(FREE), NO_MODE
+    field = field_of(FREE)
 
     @functools.partial(jax.jit, static_argnums=4)
     def located(off, at, rising, slope, waits):
         guards = lambda system, mode, state, u, in_use: (
-            jnp.stack([state.q[0] - 5.0, slope * (state.q[0] - rising), -jnp.ones(())]),
-            None,
+            2 * (jnp.stack([state.q[0] - 5.0, slope * (state.q[0] - rising), -jnp.ones(())]),)
         )
         plan = SimpleNamespace(instant=instant, waits=(False, waits), guards_in_run=guards)
         flow = lambda field, t, y, in_use: y.like(jnp.array([speed, push, 7.0]))
-        run = SimpleNamespace(plan=plan, flow=flow)
+        run, t, yes = SimpleNamespace(plan=plan, flow=flow), jnp.asarray(4.0), jnp.array(True)
         y = StateVector.of(at + off[None], jnp.ones(1), jnp.zeros(()))
-        t, y, which = Run._locate(run, field, mode, jnp.asarray(4.0), y)
-        return t, (y.packed, which)
+        segment = segment_of(t=t, y=y, by_guard=yes)
+        seen = Run._sight(run, field, segment, y, jnp.zeros(0, bool), yes)
+        segment, _ = Run.location(run, dataclasses.replace(segment, sight=seen))
+        return segment.t, (segment.y.packed, segment.due)
 
     slopes = jax.value_and_grad(located, argnums=(0, 2), has_aux=True)
     for off in (1e-8, -1e-8):
@@ -412,11 +430,12 @@ def test_a_motion_is_ended_by_no_guard_before_two_instants_and_saves_times_withi
     keep = lambda inputs, method, event, **_: given.extend((inputs, event)) or object.__new__(Phase)
     monkeypatch.setattr("jaxmb.simulation.segments.integrate", keep)
     field, y, instant = field_of(FREE), StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(())), 0.25
-    run, ts = (
-        SimpleNamespace(plan=AlwaysThere(FREE, field.formulation, (), jnp.array(instant), jnp.zeros(0)), method=None),
+    plan, ts = (
+        AlwaysThere(FREE, field.formulation, (), jnp.array(instant), jnp.zeros(0)),
         jnp.array([1.0, 5.0, 6.0, 8.0, 9.0]),
     )
-    within = lambda ts: Run._motion(run, field, NO_MODE, jnp.array(5.0), jnp.array(8.0), y, ts) and given[0].ts
+    run = lambda ts: SimpleNamespace(plan=plan, method=None, ts=ts)
+    within = lambda ts: Run._motion(run(ts), field, NO_MODE, jnp.array(5.0), jnp.array(8.0), y) and given[0].ts
     slopes = jax.jvp(within, (ts,), (jnp.ones(5),))[1]
     assert slopes.tolist() == [0, 1, 1, 1, 0]  # also of the times at both ends
     given.clear()
@@ -441,24 +460,32 @@ class Scripted(Run):
 
     over: float
 
-    def __init__(self, over, *waits):
-        self.plan = SimpleNamespace(names=("one", "two"), waits=waits, system=FREE)
-        self.drift = self.loop = self.scale = self.method = None
+    def __init__(self, ts, over, *waits):
+        self.plan = SimpleNamespace(names=("one", "two"), waits=waits, system=FREE, guarded=False)
+        self.drift = self.loop = self.method = None
+        self.scale, self.ts, self.end = jm.system.Scale(*map(jnp.ones, (0, 0, 1, 0, ()))), ts, ts[-1]
         self.max_events, self.over = 3, over
 
-    def field(self, mode, consistent, t, y):
-        return None
+    def field(self, segment):
+        return segment.t
 
-    def body(self, segment, ts, end):
-        t, sizes = segment.t, jm.system.Scale(*map(jnp.ones, (0, 0, 1, 0, ())))
-        acts, later = (t == 1) | (t == 3), t > 2
-        at = jm.State(t, segment.y.q, segment.y.v, sizes, mode=NO_MODE)
-        record = acts, t, jnp.stack([acts & later, acts]), at, at, jnp.zeros(0), 10 * t, acts & later
-        saved = jnp.where((ts <= t)[:, None], 7.0, segment.saved.packed)
-        following = dataclasses.replace(
-            segment, t=t + 1, done=t + 1 >= self.over, count=segment.count + acts, saved=segment.saved.like(saved)
-        )
-        return following, (record, Stretch(t + 1))
+    def at(self, segment):
+        return jm.State(segment.t, segment.y.q, segment.y.v, self.scale, mode=NO_MODE)
+
+    def transition(self, segment):
+        t, acts = segment.t, (segment.t == 1) | (segment.t == 3)
+        later = t > 2
+        record = acts, t, jnp.stack([acts & later, acts]), self.at(segment), jnp.zeros(0), 10 * t, acts & later
+        y = segment.y.like(segment.y.packed + acts)
+        return dataclasses.replace(segment, y=y, count=segment.count + acts), record
+
+    def motion(self, segment):
+        saved = jnp.where((self.ts <= segment.t)[:, None], 7.0, segment.saved.packed)
+        following = dataclasses.replace(segment, t=segment.t + 1, saved=segment.saved.like(saved))
+        return following, (self.at(segment), Stretch(segment.t + 1))
+
+    def look(self, segment, stage):
+        return dataclasses.replace(segment, done=(stage == 1) & (segment.t >= self.over))
 
 
 def test_a_run_is_its_stretches_and_what_has_happened_between_them(monkeypatch):
@@ -470,7 +497,7 @@ def test_a_run_is_its_stretches_and_what_has_happened_between_them(monkeypatch):
 
     @eqx.filter_jit
     def of(over, consistent, *waits):
-        return run_through(Scripted(over, *waits), state, ts, ts[-1], consistent)
+        return run_through(Scripted(ts, over, *waits), state, consistent)
 
     told = lambda over, *waits, consistent=True: of(*map(jnp.array, (over, consistent)), *waits)
     results = jm.RESULTS.successful, jm.RESULTS.events_exhausted
@@ -490,7 +517,8 @@ def test_a_run_is_its_stretches_and_what_has_happened_between_them(monkeypatch):
         np.testing.assert_array_equal(events.loss, [10.0, 30.0, np.nan])
         assert events.happened.tolist() == [[False, True], [True, True], [False, False]]
         assert events.doubtful.tolist() == [False, True, False]
-        np.testing.assert_array_equal(events.before.q[:, 0], [2.0, 2.0, np.nan])
+        np.testing.assert_array_equal(events.before.q[:, 0], [2.0, 3.0, np.nan])
+        np.testing.assert_array_equal(events.after.q[:, 0], [3.0, 4.0, np.nan])
         expected = 7.0 + ts[:, None] + np.where(ts < stretches, 0, np.nan)[:, None]
         np.testing.assert_array_equal(last.saved.packed, np.broadcast_to(expected, (3, 3)))
         assert last.modes.active.shape == (3, 0)
@@ -510,40 +538,50 @@ def test_a_stretch_ends_where_its_guard_is_located_and_saves_what_it_reaches(mon
     y = StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(()))
     ts, like = jnp.array([0.5, 1.0, 2.1, 2.5]), lambda x: y.like(jnp.full((4, 3), x))
     modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (4, *x.shape)), NO_MODE)
-    begun = Segment(
-        t=jnp.array(1.0), y=y.like(jnp.ones(3)), mode=NO_MODE, due=jnp.array([True]), result=jm.RESULTS.successful,
-        count=jnp.array(1), done=jnp.array(False), saved=like(7.0), modes=modes,
-    )  # fmt: skip
+    begun = segment_of(t=jnp.array(1.0), y=y.like(jnp.ones(3)), count=jnp.array(1), saved=like(7.0), modes=modes)
 
-    def found(result, which=True, located=2.25, until=3.0, end=3.0, instant=0.1):
+    def found(result, rises=1.0, off=0.25, until=3.0, end=3.0, instant=0.1):
+        """A guard is at −`off` where the motion has ended, on its way to zero at a speed of one, and at zero there as it is corrected."""
         asked = []
         due = lambda *given: asked.append(bool(given[-1])) or (jnp.array([False]), NO_MODE)
         motion = SimpleNamespace(result=result, t=jnp.array(2.0), y=y.like(jnp.full(3, 2.0)), ys=like(3.0), record=None)
-        run = SimpleNamespace(
-            plan=SimpleNamespace(guarded=True, instant=instant, next_time=lambda *_: jnp.array(until)), due=due,
-            _transition=lambda segment: (segment, "record"), _motion=lambda *_: motion,
-            field=lambda *_: SimpleNamespace(after_sample=lambda t, y, in_use: y, independent=lambda t, y: None),
-            _locate=lambda *_: (jnp.array(located), y.like(jnp.full(3, 9.0)), jnp.array([which])),
+        plan = Told(guarded=True, instant=instant, next_time=lambda *_: jnp.array(until), due=due, waits=(False,))
+        field = SimpleNamespace(
+            independent=lambda t, y: None, correct=lambda t, y, in_use: y.like(y.packed + 0.5), takes_samples=False,
+            inputs=lambda t, y, in_use: None,
         )  # fmt: skip
-        segment, _ = Run.body(run, begun, ts, jnp.array(end))
-        assert not asked[0]  # at its begin no time has passed
+
+        def sight(field, segment, y, in_use, unlocated):
+            step = LOCATED * instant
+            guards = jnp.array([rises * (segment.t + h - 2 - off) for h in (0.0, -step, step, 0.0)])[:, None]
+            return Sight(y, y.like(jnp.full(3, 8.0)), guards, guards)
+
+        run = SimpleNamespace(
+            plan=plan, loop=None, scale=jm.system.Scale(*map(jnp.ones, (0, 0, 1, 0, ()))), ts=ts, end=jnp.array(end),
+            field=lambda segment: field, _motion=lambda *_: motion, stages=3 * [None], _sight=sight,
+        )  # fmt: skip
+        segment = begun
+        for stage, part in ((1, Run.motion), (2, Run.location)):
+            segment = Run.look(run, part(run, segment)[0], jnp.array(stage))
+            assert stage == 2 or not segment.done
         told = float(segment.t), float(segment.y.packed[0]), bool(segment.due[0]), bool(segment.done), asked[-1]
         return told, segment.saved.packed[:, 0].tolist(), segment.result == begun.result
 
     results, nan = dfx.RESULTS, float("nan")
+    # From the corrected state 2.5 a quarter of a second along the motion, 8 units in a second, and corrected once more.
     for case, told, saved in (
-        ((results.event_occurred,), (2.25, 9.0, True, False, True), [7, 3, 3, nan]),
-        ((results.event_occurred, False), (2.0, 2.0, False, False, True), [7, 3, nan, nan]),
+        ((results.event_occurred,), (2.25, 5.0, True, False, True), [7, 3, nan, nan]),
+        ((results.event_occurred, 0.0), (2.0, 3.0, True, False, True), [7, 3, nan, nan]),
         ((results.successful,), (3.0, 2.0, False, True, True), [7, 3, 3, 3]),
-        ((results.successful, True, 2.25, 2.5), (2.5, 2.0, False, False, True), [7, 3, 3, 3]),
-        ((results.event_occurred, True, 1.19), (1.19, 9.0, True, False, False), [7, 3, nan, nan]),
-        ((results.event_occurred, True, 1.25), (1.25, 9.0, True, False, True), [7, 3, nan, nan]),
+        ((results.successful, 1.0, 0.25, 2.5), (2.5, 2.0, False, False, True), [7, 3, 3, 3]),
+        ((results.event_occurred, 1.0, -0.81), (1.19, -3.48, True, False, False), [7, 3, nan, nan]),
+        ((results.event_occurred, 1.0, -0.75), (1.25, -3.0, True, False, True), [7, 3, nan, nan]),
     ):
-        assert found(*case)[0] == told and bool(found(*case)[2])
+        np.testing.assert_allclose(found(*case)[0], told, atol=1e-12)
+        assert bool(found(*case)[2])
         np.testing.assert_array_equal(found(*case)[1], saved)
-    assert not found(results.event_occurred, True, 1.25, instant=0.125)[0][
-        -1
-    ]  # twice the time within which all is one instant
+    # Twice the time within which all is one instant.
+    assert not found(results.event_occurred, 1.0, -0.75, instant=0.125)[0][-1]
     told, _, good = found(results.breakdown)
     assert told[1:4] == (1.0, False, True) and not good
 
@@ -552,10 +590,12 @@ def test_a_transition_is_made_where_one_is_due_and_has_room_and_what_fails_is_to
     """With what an impact takes as work, and by the rows of the mode after it, which move all by a half here."""
     free, held = (dataclasses.replace(NO_MODE, active=jnp.array([x])) for x in (False, True))
     sizes, codes = jm.system.Scale(*map(jnp.ones, (0, 0, 1, 0, ()))), jm.RESULTS
-    fields = lambda mode, consistent, *_: SimpleNamespace(
-        inputs=lambda t, y: None,
-        independent=lambda t, y: mode.active,
-        correct=lambda t, y, in_use: y.like(y.packed + 0.5 * (in_use & consistent)),
+    fields = lambda segment: SimpleNamespace(
+        inputs=lambda t, y, in_use=None: None,
+        independent=lambda t, y: segment.mode.active,
+        correct=lambda t, y, in_use: y.like(y.packed + 0.5 * (in_use & segment.consistent)),
+        takes_samples=True,
+        after_sample=lambda t, y, in_use: y.with_control(y.control + 100),
     )
     y = StateVector.of(jnp.array([1.0]), jnp.array([2.0]), jnp.array(3.0), jnp.array([4.0]))
 
@@ -565,10 +605,14 @@ def test_a_transition_is_made_where_one_is_due_and_has_room_and_what_fails_is_to
             mode=held, q=jnp.array([5.0]), v=jnp.array([6.0]), loss=jnp.array(0.25), result=told, mismatch=mismatch,
             impulses=jnp.array([8.0]), doubtful=jnp.array(True),
         )  # fmt: skip
-        plan = SimpleNamespace(jump=lambda *_: jump)
-        run = SimpleNamespace(plan=plan, field=fields, scale=sizes, loop=True, max_events=3)
-        begun = Segment(jnp.array(7.0), y, free, due[None], before, count, done, y, free)
-        return Run._transition(run, begun)
+        nothing = jnp.array([False])
+        plan = Told(jump=lambda *_: jump, guarded=False, instant=0.1, due=lambda *given: (nothing, given[0]))
+        run = SimpleNamespace(
+            plan=plan, field=fields, scale=sizes, loop=True, max_events=3, stages=2 * [None], end=jnp.array(8.0)
+        )
+        begun = segment_of(t=jnp.array(7.0), y=y, mode=free, due=due[None], result=before, count=count, done=done)
+        segment, record = Run.transition(run, begun)
+        return Run.look(run, segment, jnp.array(0)), record
 
     def of(due=True, count=2, done=False, before=codes.successful, told=codes.successful, mismatch=1e-9):
         return found(jnp.array(due), jnp.array(count), jnp.array(done), before, told, jnp.array(mismatch))
@@ -581,13 +625,13 @@ def test_a_transition_is_made_where_one_is_due_and_has_room_and_what_fails_is_to
         ({"told": codes.projection_failed}, True, codes.projection_failed),
         ({"told": codes.projection_failed, "mismatch": 1e-7}, True, codes.position_mismatch),
     ):
-        segment, (acted, t, due, before, after, impulses, loss, doubtful) = of(**case)
-        assert acted == acts == due[0] == segment.mode.active[0] == after.mode.active[0] and segment.result == result
+        segment, (acted, t, due, before, impulses, loss, doubtful) = of(**case)
+        assert acted == acts == due[0] == segment.mode.active[0] == segment.fresh[0] and segment.result == result
         assert segment.count == case.get("count", 2) + acts and (t, loss, impulses[0], doubtful) == (7, 0.25, 8, True)
-        expected = [5.5, 6.5, 3.25, 4.5] if acts else [1, 2, 3, 4]
-        assert segment.y.packed.tolist() == expected and not before.mode.active[0]
-        assert [before.q[0], before.v[0], before.control[0]] == [1, 2, 4]
-        assert [after.q[0], after.v[0], after.control[0]] == [*expected[:2], 4]
+        moved = acts and result == codes.successful
+        expected = [5.5, 6.5, 3.25, 104.5] if moved else [5, 6, 2.75, 104] if acts else [1, 2, 3, 104]
+        assert segment.y.packed.tolist() == expected and not before.mode.active[0] and segment.since == 7
+        assert [before.q[0], before.v[0], before.control[0]] == [1, 2, 4] and segment.done == case.get("done", False)
 
 
 # A kind of event that the library does not know

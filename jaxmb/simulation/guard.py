@@ -39,7 +39,7 @@ class Guard(eqx.Module):
 
     def __call__(self, t: Array, y: StateVector, args: PyTree, **_: object) -> Any:
         """The value of the guard at a time and state, as Diffrax asks for it."""
-        # A derivative of one by time and of zero by all else: so the time that Diffrax finds has none. `Run._locate` gives it its own,
+        # A derivative of one by time and of zero by all else: so the time that Diffrax finds has none. `Run.location` gives it its own,
         # of the motion and not of the interpolation.
         return lax.stop_gradient(self.value(args[0], t, y)) + (t - lax.stop_gradient(t))
 
@@ -47,7 +47,7 @@ class Guard(eqx.Module):
         """The value at a time and state, by the rows in use if they are known."""
         field = field.dense  # all multipliers are wanted, those of dependent rows too
         u = field.inputs(t, y, in_use)
-        values, leaving = self.plan.guards_in_run(field.system, self.mode, field.state(t, y), u, in_use)
+        _, values, leaving = self.plan.guards_in_run(field.system, self.mode, field.state(t, y), u, in_use)
         largest = jnp.max(values)
         largest = jnp.where(t > self.since, largest, jnp.minimum(largest, 0))
         if any(self.plan.waits):

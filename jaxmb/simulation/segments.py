@@ -1,6 +1,7 @@
 """A run through events: from one to the next, and a transition there."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,9 @@ from .phase import Phase, PhaseInputs, Phases
 from .regular import regular_if_possible
 from .state_vector import StateVector
 from .vector_field import VectorField
+
+# So many instants an event may be off where Diffrax has found it on the interpolation.
+LOCATED = 100
 
 
 class Events(TextInNotebooks, eqx.Module):
@@ -70,25 +74,68 @@ class Events(TextInNotebooks, eqx.Module):
         return "\n".join(lines)
 
 
-class Segment(eqx.Module):
-    """The record carried from one segment to the next.
+class Sight(eqx.Module):
+    """What is seen at a state, by which events are located and found to be due.
 
-    `due` is the mask (g,) of the events that act next. The saved states of all times that have been reached have the mode of their segment.
+    Attributes:
+        y: the state on the constraints.
+        flow: its rates, without derivatives.
+        guards: all guards (4, g) there, a little before and a little after, and at the state as the motion has left it.
+        in_run: the same with −1 for events that wait.
+    """
+
+    y: StateVector
+    flow: StateVector
+    guards: Float[Array, "4 g"]
+    in_run: Float[Array, "4 g"]
+
+
+class Segment(eqx.Module):
+    """The record carried from one stage of a run to the next.
+
+    Attributes:
+        t: the time that has been reached.
+        y: the state there.
+        mode: which rows act.
+        since: the time at which the last motion began; t itself after a transition.
+        fresh: the rows (m,) that began to act with this stage.
+        moved: whether this stage has changed the state otherwise than by a motion, so that it must be corrected.
+        due: mask (g,) of the events that act next.
+        by_guard: whether a guard has ended the last motion.
+        result: of the run so far.
+        count: how many transitions there were.
+        done: whether the run is over.
+        saved: the states at all given times; those that have been reached have the mode of their segment.
+        modes: these modes.
+        sight: what was seen after the stage before; None without guards.
     """
 
     t: Array
     y: StateVector
     mode: Mode
+    since: Array
+    fresh: Bool[Array, " m"]
+    moved: Bool[Array, ""]
     due: Bool[Array, " g"]
+    by_guard: Bool[Array, ""]
     result: RESULTS
     count: Array
     done: Array
     saved: StateVector
     modes: Mode
+    sight: Sight | None
+
+    @property
+    def consistent(self) -> Bool[Array, ""]:
+        """Whether nothing has gone wrong so far."""
+        return self.result == RESULTS.successful
 
 
 class Run(eqx.Module):
-    """The parts of a run that do not change at events."""
+    """A run through events: stages, in turn a transition, the motion to the next one, and the location of that.
+
+    After each of them the state is looked at in the same way. Guards and corrections are large: so they stand in a program once.
+    """
 
     plan: Plan
     drift: AbstractDrift
@@ -96,11 +143,18 @@ class Run(eqx.Module):
     scale: Scale
     method: Method
     max_events: int = eqx.field(static=True)
+    ts: Float[Array, " T"]
+    end: Float[Array, ""]
 
-    def field(self, mode: Mode, consistent: Bool[Array, ""], t: Array, y: StateVector) -> VectorField:
-        """The problem in a mode."""
-        system = self.plan.system.in_mode(mode)
-        terms = lax.stop_gradient(rows_at(system, t, y.q, self.scale.row))
+    @property
+    def stages(self) -> list[Callable[[Segment], tuple[Segment, Any]]]:
+        """The stages of a segment, each of which returns a record besides."""
+        return [self.transition, self.motion, *([self.location] if self.plan.guarded else [])]
+
+    def field(self, segment: Segment) -> VectorField:
+        """The problem in the mode of a segment."""
+        system = self.plan.system.in_mode(segment.mode)
+        terms = lax.stop_gradient(rows_at(system, segment.t, segment.y.q, self.scale.row))
         formulation = self.plan.formulation
         choice = formulation.choose(terms)
         return VectorField(
@@ -109,7 +163,7 @@ class Run(eqx.Module):
             drift=self.drift,
             loop=self.loop,
             scale=self.scale,
-            consistent=consistent,
+            consistent=segment.consistent,
             choice=choice,
             interrupted=bool(breaks_of(system, self.loop)),
         )
@@ -122,106 +176,119 @@ class Run(eqx.Module):
             return step.rate(t, y, in_use)
         return field.with_choice(field.choice).evaluate_regular(t, y, in_use)[0]
 
-    def due(
+    def look(self, segment: Segment, stage: Array) -> Segment:
+        """The segment after a stage: its state on the constraints, and what is due there."""
+        t, mode, last = segment.t, segment.mode, stage == len(self.stages) - 1
+        # Before an event is located it is seen from the constraints, while the state stays as the motion has left it.
+        unlocated = (stage == 1) & ~last
+        field = self.field(segment)
+        in_use = field.independent(t, segment.y)
+        # By the rows of the mode after a transition: those that begin to act hold to the tolerance of `fitting` only.
+        y = tree_where(segment.moved | unlocated, field.correct(t, segment.y, in_use), segment.y)
+        if field.takes_samples:
+            y = lax.cond(stage == 0, lambda: field.after_sample(t, y, in_use), lambda: y)
+        sight = self._sight(field, segment, y, in_use, unlocated) if self.plan.guarded else None
+        before, after = (None, None) if sight is None else sight.guards[1:3]
+        plan, state = lax.stop_gradient((self.plan, State(t, y.q, y.v, self.scale)))
+        in_motion = t - segment.since > 2 * self.plan.instant
+        due, armed = plan.due(mode, state, field.inputs(t, y, in_use), before, after, segment.fresh, in_motion)
+        due |= segment.due
+        # What is due at the very end is seen to by one more segment.
+        over = last & (((t >= self.end) & ~jnp.any(due)) | ~segment.consistent)
+        y, armed, due = tree_where(unlocated, (segment.y, mode.armed, segment.due), (y, armed.armed, due))
+        mode = dataclasses.replace(mode, armed=armed)
+        return dataclasses.replace(segment, y=y, mode=mode, due=due, done=segment.done | over, sight=sight)
+
+    def _sight(
         self,
         field: VectorField,
-        mode: Mode,
-        t: Array,
+        segment: Segment,
         y: StateVector,
-        fresh: Bool[Array, " m"],
-        advanced: Bool[Array, ""],
-    ) -> tuple[Bool[Array, " g"], Mode]:
-        """Mask (g,) of the events that act now, and the mode with the events that are armed again."""
-        # Without guards nobody reads the rates: the vector field is not part of the program then.
-        in_use, flow = None, y
-        if self.plan.guarded:
-            in_use = field.independent(t, y)
-            flow = self.flow(field, t, y, in_use)
-        plan, mode, t, y, scale = lax.stop_gradient((self.plan, mode, t, y, self.scale))
-        state, u = State(t, y.q, y.v, scale), field.inputs(t, y, in_use)
-        due, again = plan.due(mode, state, u, (flow.q, flow.v), in_use, fresh, advanced)
-        return due, dataclasses.replace(mode, armed=again.armed)
+        in_use: Bool[Array, " m"],
+        unlocated: Bool[Array, ""],
+    ) -> Sight:
+        t, flow = segment.t, self.flow(field, segment.t, y, in_use)
+        # At an event guards are zero but for rounding of either sign: they are looked at on both sides.
+        width = jnp.where(unlocated, LOCATED, 1) * self.plan.instant
+        states = [(t + h, y.plus(flow, h)) for h in (jnp.zeros_like(width), -width, width)]
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *states, (t, segment.y))
+        # Guards are differentiated where an event is located: elsewhere they may have no finite derivative, as a speed at rest.
+        moving, rest = eqx.partition((self.plan, field, stacked), eqx.is_inexact_array)
+        plan, field, stacked = eqx.combine(tree_where(unlocated, moving, lax.stop_gradient(moving)), rest)
 
-    def body(self, segment: Segment, ts: Array, end: Array) -> tuple[Segment, Any]:
-        """The transition that is due, and the motion to the next one."""
-        before = segment.mode.active
-        segment, record = self._transition(segment)
-        t, y, mode = segment.t, segment.y, segment.mode
-        consistent = segment.result == RESULTS.successful
-        field = self.field(mode, consistent, t, y)
-        y = field.after_sample(t, y, field.independent(t, y))
-        due, armed = self.due(field, mode, t, y, mode.active & ~before, jnp.array(False))
-        mode = dataclasses.replace(mode, armed=armed.armed)
+        def guards(state: tuple[Array, StateVector]) -> tuple[Array, Array]:
+            u = field.inputs(*state, in_use)
+            return plan.guards_in_run(field.system, segment.mode, field.state(*state), u, in_use)[:2]
+
+        return Sight(y, flow, *lax.map(guards, stacked))  # a loop: guards are large
+
+    def transition(self, segment: Segment) -> tuple[Segment, Any]:
+        """The transition that is due, if any."""
+        t, y, old = segment.t, segment.y, segment.mode
+        due = segment.due & ~segment.done
+        # The record has room for so many; a transition that could not be recorded is not made.
+        exhausted = jnp.any(due) & (segment.count >= self.max_events)
+        due &= ~exhausted
+        acts = jnp.any(due)
+        jump = self.plan.jump(old, t, y.q, y.v, self.scale, due, self.field(segment).inputs(t, y))
+        control = None if self.loop is None else y.control
+        # What an impact takes is work done by the system: T + V minus the work stays constant.
+        new, mode = tree_where(acts, (StateVector.of(jump.q, jump.v, y.work - jump.loss, control), jump.mode), (y, old))
+        result: PyTree = segment.result
+        for happened, what in (
+            (exhausted, RESULTS.events_exhausted),
+            (acts & (jump.result != RESULTS.successful), jump.result),
+            (acts & ~(jump.mismatch <= fitting(t.dtype)), RESULTS.position_mismatch),
+        ):
+            result = RESULTS.where(happened, what, result)
+        before = State(t=t, q=y.q, v=y.v, scale=self.scale, mode=old, control=control)
+        segment = dataclasses.replace(
+            segment,
+            y=new,
+            mode=mode,
+            since=t,
+            fresh=mode.active & ~old.active,
+            moved=acts,
+            due=jnp.zeros_like(due),
+            result=result,
+            count=segment.count + acts,
+        )
+        return segment, (acts, t, due, before, jump.impulses, jump.loss, jump.doubtful)
+
+    def motion(self, segment: Segment) -> tuple[Segment, Any]:
+        """The motion to the next known time or event, and the state in which it begins."""
+        t, y, mode, ts, consistent = segment.t, segment.y, segment.mode, self.ts, segment.consistent
         # A scan has a fixed number of turns: one with nothing to do, or with a transition due at once, is a motion of no length.
-        until = jnp.where(segment.done | jnp.any(due) | ~consistent, t, self.plan.next_time(t, mode, end))
-        motion = self._motion(field, mode, t, until, y, ts)
+        idle = segment.done | jnp.any(segment.due) | ~consistent
+        until = jnp.where(idle, t, self.plan.next_time(t, mode, self.end))
+        motion = self._motion(self.field(segment), mode, t, until, y)
         by_guard = motion.result == dfx.RESULTS.event_occurred
         completed = by_guard | (motion.result == dfx.RESULTS.successful)
         reached = jnp.where(by_guard, motion.t, until)
-        last = tree_where(completed, motion.y, y)
-        guard_due = jnp.zeros_like(due)
-        if self.plan.guarded:
-            # Diffrax finds the time on the interpolation, which errs by more than the steps do.
-            located_time, located_state, which = self._locate(field, mode, reached, last)
-            by_guard &= jnp.any(which)
-            reached, guard_due = jnp.where(by_guard, located_time, reached), by_guard & which
-            last = tree_where(by_guard, located_state, last)
-        result: PyTree = RESULTS.where(~completed & consistent, verdict(motion, consistent), segment.result)
         # Times from here on; later segments overwrite what they reach.
         remaining = (ts >= t) & ~segment.done
         fill = lambda new, old: jnp.where(remaining.reshape((-1,) + (1,) * (old.ndim - 1)), new, old)
         valid = lambda x: jnp.isfinite(x) & consistent & ((ts <= reached).reshape((-1,) + (1,) * (x.ndim - 1)))
         # Diffrax leaves infinity at times that were not reached: it is masked before anything is differentiated.
         reached_states = jax.tree.map(lambda x: jnp.where(valid(x), x, jnp.nan), motion.ys)
-        due, armed = self.due(field, mode, reached, last, jnp.zeros_like(before), reached - t > 2 * self.plan.instant)
-        due |= guard_due
-        # What is due at the very end is seen to by one more segment.
-        at_end = (reached >= end) & ~jnp.any(due)
+        control = None if self.loop is None else y.control
+        start = State(t=t, q=y.q, v=y.v, scale=self.scale, mode=mode, control=control)
         segment = dataclasses.replace(
             segment,
             t=reached,
-            y=last,
-            mode=dataclasses.replace(mode, armed=armed.armed),
-            due=due,
-            result=result,
-            done=segment.done | at_end | (result != RESULTS.successful),
+            y=tree_where(completed, motion.y, y),
+            since=t,
+            fresh=jnp.zeros_like(segment.fresh),
+            moved=jnp.array(False),
+            due=jnp.zeros_like(segment.due),
+            by_guard=by_guard,
+            result=RESULTS.where(~completed & consistent, verdict(motion, consistent), segment.result),
             saved=jax.tree.map(fill, reached_states, segment.saved),
             modes=jax.tree.map(fill, mode, segment.modes),
         )
-        return segment, (record, motion.record)
+        return segment, (start, motion.record)
 
-    def _transition(self, segment: Segment) -> tuple[Segment, Any]:
-        """The transition that is due, if any, and its record."""
-        t, y, old = segment.t, segment.y, segment.mode
-        consistent = segment.result == RESULTS.successful
-        field = self.field(old, consistent, t, y)
-        due = segment.due & ~segment.done
-        # The record has room for so many; a transition that could not be recorded is not made.
-        exhausted = jnp.any(due) & (segment.count >= self.max_events)
-        due &= ~exhausted
-        acts = jnp.any(due)
-        jump = self.plan.jump(old, t, y.q, y.v, self.scale, due, field.inputs(t, y))
-        chosen = lambda a, b: tree_where(acts, a, b)
-        mode = chosen(jump.mode, old)
-        control = None if self.loop is None else y.control
-        # What an impact takes is work done by the system: T + V minus the work stays constant.
-        new, after = StateVector.of(jump.q, jump.v, y.work - jump.loss, control), self.field(mode, consistent, t, y)
-        # By the rows of the mode after: those that begin to act hold to the tolerance of `fitting` only.
-        new = after.correct(t, new, after.independent(t, new))
-        before, y = State(t=t, q=y.q, v=y.v, scale=self.scale, mode=old, control=control), chosen(new, y)
-        fits = jump.mismatch <= fitting(t.dtype)
-        result: PyTree = segment.result
-        for happened, what in (
-            (exhausted, RESULTS.events_exhausted),
-            (acts & (jump.result != RESULTS.successful), jump.result),
-            (acts & ~fits, RESULTS.position_mismatch),
-        ):
-            result = RESULTS.where(happened, what, result)
-        after = State(t=t, q=y.q, v=y.v, scale=self.scale, mode=mode, control=control)
-        record = (acts, t, due, before, after, jump.impulses, jump.loss, jump.doubtful)
-        return dataclasses.replace(segment, y=y, mode=mode, result=result, count=segment.count + acts), record
-
-    def _motion(self, field: VectorField, mode: Mode, t: Array, until: Array, y: StateVector, ts: Array) -> Phase:
+    def _motion(self, field: VectorField, mode: Mode, t: Array, until: Array, y: StateVector) -> Phase:
         """The motion in one mode, ended by a guard that reaches zero; all times within it are saved."""
         event = None
         if self.plan.guarded:
@@ -230,38 +297,33 @@ class Run(eqx.Module):
             # Rising zeros only: with either direction a guard would act again as it leaves zero after its transition.
             event = dfx.Event(guard, Bisection(1e-15, 1e-6 * instant), direction=True)
         field = regular_if_possible(self.method, field, t, y)
-        within = jnp.where(ts < t, t, jnp.where(ts > until, until, ts))  # derivatives are those of `ts` at both ends
+        within = jnp.where(
+            self.ts < t, t, jnp.where(self.ts > until, until, self.ts)
+        )  # derivatives are those of `ts` at both ends
         return integrate(PhaseInputs(field, t, until, y, within), self.method, event, one_of_many=True)
 
-    def _locate(
-        self, field: VectorField, mode: Mode, t: Array, y: StateVector
-    ) -> tuple[Array, StateVector, Bool[Array, " g"]]:
-        """Time and state of an event, without the interpolation's error, by a Newton step along the motion; which guard.
+    def location(self, segment: Segment) -> tuple[Segment, None]:
+        """The time and state of an event, without the error of the interpolation on which Diffrax finds it: a Newton step along the motion.
 
-        No guard if the motion has ended only because one has left zero.
+        No event if the motion has ended only because a guard has left zero.
         """
-        in_use = field.independent(t, y)
-        raw, y = y, field.correct(t, y, in_use)
-        flow = self.flow(field, t, y, in_use)
-        step = 100 * self.plan.instant
-        perturbed = lambda h: (t + h, y.plus(flow, h))
+        sight = segment.sight
+        assert sight is not None
         # A central difference for the speed, a plain number: guards are differentiated through `here` alone.
-        states = (t, y), perturbed(step), perturbed(-step), (t, raw)
-        guards = lambda s: self.plan.guards_in_run(
-            field.system, mode, field.state(*s), field.inputs(s[0], s[1], in_use), in_use
-        )[0]
-        # A loop: guards are large.
-        here, ahead, behind, uncorrected = lax.map(guards, jax.tree.map(lambda *x: jnp.stack(x), *states))
+        here, behind, ahead, uncorrected = sight.in_run
         first = jnp.argmax(here)
+        step = LOCATED * self.plan.instant
         speed = (ahead - behind)[first] / (2 * step)
         # A guard that does not rise leads nowhere: infinity makes the move zero, where a quotient by zero would be NaN in derivatives.
         pace = lax.stop_gradient(jnp.where(speed > 0, speed, jnp.inf))
         wait, short = -here[first] / pace, lax.stop_gradient(jnp.clip(-here[first] / pace, -step, step))
-        t, y = perturbed(short + wait - lax.stop_gradient(wait))  # the event's time has its derivative from here
-        which = jnp.arange(here.shape[0]) == first
+        move = short + wait - lax.stop_gradient(wait)  # the event's time has its derivative from here
+        which = segment.by_guard & (jnp.arange(here.shape[0]) == first)
         if any(self.plan.waits):
             which &= uncorrected[first] >= -jnp.abs(speed) * self.plan.instant
-        return t, field.correct(t, y, in_use), which
+        found = jnp.any(which)
+        t, y = tree_where(found, (segment.t + move, sight.y.plus(sight.flow, move)), (segment.t, segment.y))
+        return dataclasses.replace(segment, t=t, y=y, moved=found, due=which), None
 
 
 def finished(field: VectorField, t: Array, y: StateVector, start: StateVector) -> tuple[StateVector, Array | None]:
@@ -281,56 +343,80 @@ def at_each(loop: FeedbackLoop | None, fn: Callable[..., Any], *saved: PyTree) -
     return jax.vmap(fn)(*saved)
 
 
-def _unless_done(body: Callable[[Segment], tuple[Segment, Any]], like: Segment) -> Callable[..., tuple[Segment, Any]]:
-    """The body of a scan over segments that costs nothing once all runs of a batch are over; records are zero then."""
-    # Traced once, for the structure of its results too.
-    traced: Any = eqx.filter_closure_convert(body, like)
-    records = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), traced.out_struct[1])
-    return lambda segment, _: lax.cond(
-        eqxi.unvmap_all(segment.done), lambda s: (s, records), lambda s: traced(s), segment
+def _turns(run: Run, first: Segment) -> Callable[[Segment, Array], tuple[Segment, Any]]:
+    """The body of a scan over the stages of all segments, which costs nothing once all runs of a batch are over.
+
+    All stages return the records of each of them, zero but for their own.
+    """
+    # Traced once, for the structure of their results too.
+    traced: list[Any] = [eqx.filter_closure_convert(stage, first) for stage in run.stages]
+    zeros = lambda structure: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), structure)
+    records = [zeros(stage.out_struct[1]) for stage in traced]
+
+    def branch(k: int, segment: Segment) -> tuple[Segment, list[Any]]:
+        segment, record = traced[k](segment)
+        return segment, [*records[:k], record, *records[k + 1 :]]
+
+    def turn(stage: Array, segment: Segment) -> tuple[Segment, list[Any]]:
+        # The stage is the same for all runs of a batch, so that only its own branch is taken there too.
+        segment, all_records = lax.switch(stage, [functools.partial(branch, k) for k in range(len(traced))], segment)
+        return run.look(segment, stage), all_records
+
+    return lambda segment, stage: lax.cond(
+        eqxi.unvmap_all(segment.done), lambda _, s: (s, records), turn, stage, segment
     )
 
 
-def run_through(
-    run: Run, state: State, ts: Float[Array, " T"], end: Float[Array, ""], consistent: Bool[Array, ""]
-) -> tuple[Segment, Events, Phases, Array | None]:
+def run_through(run: Run, state: State, consistent: Bool[Array, ""]) -> tuple[Segment, Events, Phases, Array | None]:
     """All segments: the last one, the events, the records of the phases, and the inputs (T, nu) at saved times.
 
     The saved states of the last segment are corrected, and NaN at times that were not reached.
     """
     mode: PyTree = state.mode
+    ts = run.ts
     # A start that is refused takes no step, but is evaluated: made finite, it cannot spoil the derivatives of other rows of a batch.
     start: PyTree = jax.tree.map(lambda x: jnp.where(consistent, x, 0), initial_state(run.loop, state))
     everywhere = lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape))
     nowhere = jax.tree.map(lambda x: jnp.full((ts.shape[0], *x.shape), jnp.nan, x.dtype), start)
     successful: PyTree = RESULTS.successful
     result: PyTree = RESULTS.where(consistent, successful, RESULTS.inconsistent_state)
-    no_event, max_events = jnp.zeros(len(run.plan.names), bool), run.max_events
+    no_event, false, max_events = jnp.zeros(len(run.plan.names), bool), jnp.array(False), run.max_events
+    nothing = jnp.zeros((4, len(run.plan.names)), ts.dtype)
     first = Segment(
         t=state.t,
         y=start,
         mode=mode,
+        since=state.t,
+        fresh=jnp.zeros_like(mode.active),
+        moved=false,
         due=no_event,
+        by_guard=false,
         result=result,
         count=jnp.array(0),
         done=~consistent,
         saved=nowhere,
         modes=jax.tree.map(everywhere, mode),
+        sight=Sight(start, start, nothing, nothing) if run.plan.guarded else None,
     )
     # Beside one for each instant at which anything happens: the first, the last, and those in which a guard leaves zero.
     count = (2 if any(run.plan.waits) else 1) * max_events + 2
-    last, (record, phases) = lax.scan(_unless_done(lambda s: run.body(s, ts, end), first), first, None, length=count)
+    stages = jnp.tile(jnp.arange(len(run.stages)), count)
+    last, records = lax.scan(_turns(run, first), first, stages)
+    of_stage = lambda k: jax.tree.map(lambda x: x[k :: len(run.stages)], records[k])
+    (occurred, t, due, before, *jumps), (after, phases) = of_stage(0), of_stage(1)
     unfinished = ~last.done & (last.result == RESULTS.successful)
     last = dataclasses.replace(last, result=RESULTS.where(unfinished, RESULTS.events_exhausted, last.result))
 
-    corrected = lambda t, y, mode: finished(run.field(mode, consistent, t, y.where(y.finite, start)), t, y, start)
+    def corrected(t: Array, y: StateVector, mode: Mode) -> tuple[StateVector, Array | None]:
+        there = dataclasses.replace(first, t=t, y=y.where(y.finite, start), mode=mode)
+        return finished(run.field(there), t, y, start)
+
     saved, u = at_each(run.loop, corrected, ts, last.saved, last.modes)
-    occurred, *record = record
     # Turns without an event have records too: they are sent beyond the end.
     slots = jnp.where(occurred, jnp.cumsum(occurred) - 1, max_events)  # in order, the others dropped
     entry = lambda x, none: jnp.full((max_events, *x.shape[1:]), none, x.dtype).at[slots].set(x, mode="drop")
     blank = lambda x: entry(x, jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else False)
-    t, due, before, after, impulses, loss, doubtful = jax.tree.map(blank, tuple(record))
+    t, due, before, after, impulses, loss, doubtful = jax.tree.map(blank, (t, due, before, after, *jumps))
     rows = run.plan.system.in_mode(mode).rows
     events = Events(
         names=run.plan.names,

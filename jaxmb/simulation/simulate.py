@@ -311,9 +311,16 @@ def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:
     else:
         plan = plan.sized(dataclasses.replace(state, scale=field.scale), sizes.v)
         run = Run(
-            plan=plan, drift=inputs.drift, loop=loop, scale=field.scale, method=method, max_events=inputs.max_events
+            plan=plan,
+            drift=inputs.drift,
+            loop=loop,
+            scale=field.scale,
+            method=method,
+            max_events=inputs.max_events,
+            ts=ts,
+            end=end,
         )
-        last, events, phases, u = run_through(run, state, ts, end, consistent)
+        last, events, phases, u = run_through(run, state, consistent)
         saved, result, modes = last.saved, last.result, last.modes
     saved, u, events = with_nan_derivatives(
         (saved, u, events), system, plan, state, ts, inputs.formulation, inputs.drift, loop

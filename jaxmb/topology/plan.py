@@ -108,8 +108,8 @@ class Plan(eqx.Module):
 
     def guards_in_run(
         self, system: System, mode: Mode, state: State, u: Array | None, in_use: Bool[Array, " m"] | None = None
-    ) -> tuple[Float[Array, " g"], Bool[Array, ""]]:
-        """The guards, with −1 for events that wait, and whether one of these has left zero.
+    ) -> tuple[Float[Array, " g"], Float[Array, " g"], Bool[Array, ""]]:
+        """The guards, the same with −1 for events that wait, and whether one of these has left zero.
 
         Args:
             system: in the mode.
@@ -122,15 +122,15 @@ class Plan(eqx.Module):
         values, waiting = self.guards(context), jnp.array(self.waits) & self._able(context) & ~mode.armed
         # An event is armed between two stretches only, as the mode is constant within one: the run is told to end the stretch.
         departed = jnp.any(waiting & (values[:count] < 0))
-        return values.at[:count].set(jnp.where(waiting, -1, values[:count])), departed
+        return values, values.at[:count].set(jnp.where(waiting, -1, values[:count])), departed
 
     def due(
         self,
         mode: Mode,
         state: State,
         u: Array | None,
-        flow: tuple[Array, Array],
-        in_use: Bool[Array, " m"] | None,
+        before: Float[Array, " g"] | None,
+        after: Float[Array, " g"] | None,
         fresh: Bool[Array, " m"],
         in_motion: Bool[Array, ""],
     ) -> tuple[Bool[Array, " g"], Mode]:
@@ -142,8 +142,8 @@ class Plan(eqx.Module):
             mode: the mode.
             state: time, coordinates and velocities.
             u: inputs.
-            flow: their rates (q̇, v̇).
-            in_use: the independent rows, if they are known.
+            before: guards an instant before: at the time itself they are zero but for rounding of either sign,
+            after: and one after; None without guards.
             fresh: rows that have just begun to act.
             in_motion: whether the state was reached by a motion.
         """
@@ -152,13 +152,8 @@ class Plan(eqx.Module):
             jnp.array(False) if e.at is None else mode.armed[i] & (e.at <= state.t) for i, e in enumerate(self.events)
         ]
         due = jnp.stack(timed + [jnp.array(False)] * (len(occurrences) - count))
-        if not self.guarded:
+        if before is None or after is None:
             return due, mode
-        # Guards are evaluated on both sides of the instant: at it they are zero but for rounding of either sign.
-        near = lambda h: State(state.t + h, state.q + h * flow[0], state.v + h * flow[1], state.scale)
-        system = self.system.in_mode(mode)
-        guards = lambda h: self.guards(self._context(system, mode, near(h), u, in_use))
-        before, after = lax.map(guards, jnp.stack([-self.instant, self.instant]))  # a loop: guards are large
         # After a jump the point before the instant is an extrapolation backwards, of a motion that did not take place: a guard has left
         # zero there only if a motion led up to it.
         ready = jnp.ones_like(due)
