@@ -12,6 +12,7 @@ bodies without connection change nothing. The singular values of A, not of A A�
 
 import math
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import DTypeLike
@@ -64,11 +65,29 @@ def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) 
     The size of a row is then that in the diagonal of M, as far as it has masses; what it connects them to takes part from
     there on, for a few rows in turn. Rank and reactions are the same in any metric: one that is nearly singular has too few digits for them.
     """
+    all_heavy, stiff = _stiffened_by_inertia(mass, jacobian)
+    return jnp.where(all_heavy & _definite(mass, inverse_root(mass)), mass, stiff)
+
+
+def metric_root(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) -> Float[Array, "nv nv"]:
+    """R with R M Rᵀ = I, of `regular_metric` in place of M."""
+    all_heavy, stiff = _stiffened_by_inertia(mass, jacobian)
+    # As two lanes of one function, not one after the other: it is large.
+    root, other = jax.vmap(inverse_root)(jnp.stack([mass, stiff]))
+    return jnp.where(all_heavy & _definite(mass, root), root, other)
+
+
+def _stiffened_by_inertia(mass: Array, jacobian: Array) -> tuple[Bool[Array, ""], Float[Array, "nv nv"]]:
+    """Whether no velocity is light beside others in its rows, and M with the constraint rows added."""
     all_heavy, sizes = _sizes_by_inertia(*lax.stop_gradient((jnp.diagonal(mass), jacobian**2)))
-    stiff, _ = stiffened(mass, jacobian, sizes)
+    return all_heavy, stiffened(mass, jacobian, sizes)[0]
+
+
+def _definite(mass: Array, root: Array) -> Bool[Array, ""]:
+    """Whether M, of which the inverse root is given, is positive definite by more than `LIGHT`."""
     # Cholesky's pivots relative to the diagonal of M: NaN where M is indefinite, which compares as false, so that the stiffened matrix is taken.
-    pivots = 1 / (jnp.diagonal(inverse_root(mass)) ** 2 * jnp.diagonal(mass))
-    return jnp.where(all_heavy & jnp.all(pivots > _least_inertia(mass.dtype)), mass, stiff)
+    pivots = 1 / (jnp.diagonal(root) ** 2 * jnp.diagonal(mass))
+    return jnp.all(pivots > _least_inertia(mass.dtype))
 
 
 def _least_inertia(dtype: DTypeLike) -> float:
@@ -117,11 +136,6 @@ def _inertia_beside(inertia: Float[Array, " nv"], squared: Float[Array, "m nv"])
     larger = math.sqrt(LIGHT) * inertia > inertia[:, None]
     part = jnp.where(takes_part, squared, 0)
     return jnp.max(part * jnp.max(jnp.where(larger, beside[:, None], 0), axis=2, initial=0), axis=0, initial=0)
-
-
-def metric_root(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) -> Float[Array, "nv nv"]:
-    """R with R M Rᵀ = I, of `regular_metric` in place of M."""
-    return inverse_root(regular_metric(mass, jacobian))
 
 
 def metric_rows(

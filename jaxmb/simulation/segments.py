@@ -234,11 +234,12 @@ class Run(eqx.Module):
         control = None if self.loop is None else y.control
         # What an impact takes is work done by the system: T + V minus the work stays constant.
         new, mode = tree_where(acts, (StateVector.of(jump.q, jump.v, y.work - jump.loss, control), jump.mode), (y, old))
+        fits = jump.mismatch <= fitting(t.dtype)
         result: PyTree = segment.result
         for happened, what in (
             (exhausted, RESULTS.events_exhausted),
             (acts & (jump.result != RESULTS.successful), jump.result),
-            (acts & ~(jump.mismatch <= fitting(t.dtype)), RESULTS.position_mismatch),
+            (acts & ~fits, RESULTS.position_mismatch),
         ):
             result = RESULTS.where(happened, what, result)
         before = State(t=t, q=y.q, v=y.v, scale=self.scale, mode=old, control=control)

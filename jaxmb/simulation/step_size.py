@@ -11,7 +11,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
 from ..foundations import positive_or_one, quotient
-from ..system import Scale, State, System, Values, free_acceleration, measuring_root, rate_matrix
+from ..system import Scale, State, System, Values, free_acceleration, rate_matrix
 from .clipping import AbstractWrapping
 from .real_scalar import RealScalar
 from .state_vector import StateVector
@@ -71,7 +71,7 @@ def sizes_of_run(system: System, state: State, until: Scalar, values: Values) ->
     # Step sizes have no derivative, and neither have the sizes that they follow from.
     system, state, until = lax.stop_gradient((system, state, until))
     q, v, time, mass = state.q, state.v, until - state.t, values.mass
-    root = measuring_root(system, mass, values.jacobian)
+    root = values.measuring
     length = jnp.sqrt(jnp.abs(jnp.diagonal(mass)))
 
     def moving(way: Array) -> Array:

@@ -24,12 +24,12 @@ from .massless import Massless as Massless
 from .massless import massless as massless
 from .massless import massless_at as massless_at
 from .massless import first_state as first_state
+from .measure import Values as Values
 from .measure import angles as angles
 from .measure import as_state as as_state
 from .measure import extent as extent
 from .measure import free_acceleration as free_acceleration
 from .measure import measure as measure
-from .measure import measuring_root as measuring_root
 from .measure import rounding_nearby as rounding_nearby
 from .measure import with_rate as with_rate
 from .mode import Mode as Mode
@@ -64,7 +64,6 @@ from .terms import sparse_evaluate_at as sparse_evaluate_at
 from .terms import sparse_rows_at as sparse_rows_at
 from .terms import SparseTerms as SparseTerms
 from .terms import Terms as Terms
-from .terms import Values as Values
 from .terms import velocity_residual as velocity_residual
 from .validate import check_rows as check_rows
 from .validate import check_values as check_values

@@ -26,9 +26,52 @@ from .inertia import rate_matrix
 from .mode import Mode
 from .state import Scale, State
 from .system import System
-from .terms import Values, constraint_jacobian, jacobian_rate, position_residual, sparse_jacobian
+from .terms import constraint_jacobian, jacobian_rate, position_residual, residuals, sparse_jacobian
 
 Scalar = Float[Array, ""]
+
+
+class Values(eqx.Module):
+    """The values of a system's functions at a state, evaluated once for all checks and sizes there; without derivatives.
+
+    Attributes:
+        mass: M (nv, nv).
+        jacobian: C (m, nv).
+        root: R (nv, nv) with RᵀR = M⁻¹, see `metric_root`.
+        measuring: R by which rows and lines are measured, see `heavier`.
+        position: φ (m,).
+        velocity: C v + b (m,).
+        intrinsic: forces (nv,) of inertia and potential.
+        applied: the others.
+    """
+
+    mass: Float[Array, "nv nv"]
+    jacobian: Float[Array, "m nv"]
+    root: Float[Array, "nv nv"]
+    measuring: Float[Array, "nv nv"]
+    position: Float[Array, " m"]
+    velocity: Float[Array, " m"]
+    intrinsic: Float[Array, " nv"]
+    applied: Float[Array, " nv"]
+
+    @classmethod
+    def of(
+        cls,
+        system: System,
+        state: State,
+        mass: Float[Array, "nv nv"] | None = None,
+        jacobian: Float[Array, "m nv"] | None = None,
+    ) -> "Values":
+        """The values at a state; M (nv, nv) and C (m, nv) may be passed if they are known."""
+        # Checks and sizes have no derivatives.
+        system, state, mass, jacobian = lax.stop_gradient((system, state, mass, jacobian))
+        t, q, v = state.t, state.q, state.v
+        mass = system.mass(t, q) if mass is None else mass
+        jacobian = constraint_jacobian(system, t, q) if jacobian is None else jacobian
+        forces = system.intrinsic_force(t, q, v), system.applied_force(t, q, v)
+        # As two lanes of one function: it is large.
+        roots = jax.vmap(metric_root, (0, None))(jnp.stack([mass, heavier(system, mass, jacobian)]), jacobian)
+        return cls(mass, jacobian, *roots, *residuals(system, t, q, v), *forces)
 
 
 class _Line(eqx.Module):
@@ -66,7 +109,7 @@ STRAIGHT = 6
 # some are angles. Rows of other constraints may be in any units, those of one by less than `UNLIKE` apart: in single precision the
 # two cannot be distinguished.
 ROUNDING, UNLIKE = 100, 1e9
-# The least inertia by which a coordinate of a mechanism is measured, relative to the largest of its kind near it, see `measuring_root`. Measured without:
+# The least inertia by which a coordinate of a mechanism is measured, relative to the largest of its kind near it, see `heavier`. Measured without:
 # a slider–crank in absolute coordinates took 66 steps with a rod of 1e-5 or 1e-6 of the others' mass, 329 with one of 1e-7.
 LEAST = 1e-4
 # A coordinate that is less than this power of eps beside the others has no size of its own: a place that is zero but for what was rounded to get there.
@@ -111,7 +154,7 @@ def measure(
         return Scale(none, none, jnp.zeros(system.nv, q.dtype), none, jnp.zeros_like(t)), none > 0, none > 0
     system, t, q = lax.stop_gradient((system, t, q))
     jacobian = constraint_jacobian(system, t, q)
-    root = measuring_root(system, system.mass(t, q), jacobian)
+    root = metric_root(heavier(system, system.mass(t, q), jacobian), jacobian)
     width = jnp.linalg.norm(root, axis=0)  # of each coordinate per unit of length in the metric
     size = jnp.linalg.norm(jacobian @ root.T, axis=1)
     line = _sample_lines(system, t, q, jacobian, root)
@@ -165,7 +208,7 @@ def with_rate(system: System, state: State, values: Values | None = None) -> Sta
     system, fixed = lax.stop_gradient((system, state))
     t, q, v = fixed.t, fixed.q, fixed.v
     here = Values.of(system, fixed) if values is None else values
-    jacobian, root = here.jacobian, measuring_root(system, here.mass, here.jacobian)
+    jacobian, root = here.jacobian, here.measuring
     vdot = root.T @ (root @ (here.intrinsic + here.applied))
     derivative = lambda direction, tdot: jacobian_rate(system, t, q, direction, tdot)
     # Of a mechanism at rest the forces tell how fast it will go: a row that turns with acceleration a over its length takes a time of
@@ -180,20 +223,20 @@ def with_rate(system: System, state: State, values: Values | None = None) -> Sta
     return dataclasses.replace(state, scale=dataclasses.replace(state.scale, rate=rate))
 
 
-def measuring_root(system: System, mass: Array, jacobian: Array) -> Float[Array, "nv nv"]:
-    """R of RᵀR = M⁻¹ by which rows and lines are measured: no coordinate is lighter there than `LEAST` of another of its kind in its rows or the next ones.
+def heavier(system: System, mass: Array, jacobian: Array) -> Float[Array, "nv nv"]:
+    """M by which rows and lines are measured: no coordinate is lighter there than `LEAST` of another of its kind in its rows or the next ones.
 
     Else lines would carry a light body far away from its neighbours before anything has turned, and rows would get levers of that length.
     """
     if system.joints is None:  # kinds are not known: a length must not be compared with an angle
-        return metric_root(mass, jacobian)
+        return mass
     turning, read = angles(system), (jacobian != 0).astype(mass.dtype)
     # The next ones too: rows of a joint at the origin of a body do not read how that turns.
     near = jnp.linalg.matrix_power(read.T @ read, 2) > 0
     alike = near & (turning[:, None] == turning)
     inertia = jnp.diagonal(mass)
     least = LEAST * jnp.max(jnp.where(alike, inertia, 0), axis=1)
-    return metric_root(mass + jnp.diag(jnp.maximum(least - inertia, 0)), jacobian)
+    return mass + jnp.diag(jnp.maximum(least - inertia, 0))
 
 
 def free_acceleration(system: System, state: State, root: Float[Array, "nv nv"]) -> Float[Array, " nv"]:

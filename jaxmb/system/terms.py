@@ -6,11 +6,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import Vector, contract, program
-from ..linalg import BlockMatrix, Layout, SparseRows, metric_root
+from ..linalg import BlockMatrix, Layout, SparseRows
 from .constraint import Holonomic
 from .mode import LockResidual
 from .scalar import scalar
@@ -97,45 +96,6 @@ class SparseTerms(eqx.Module):
     gamma: Float[Array, " m"]
     scale: Float[Array, " m"]
     holonomic: Bool[Array, " m"] | None
-
-
-class Values(eqx.Module):
-    """The values of a system's functions at a state, evaluated once for all checks and sizes there; without derivatives.
-
-    Attributes:
-        mass: M (nv, nv).
-        jacobian: C (m, nv).
-        root: R (nv, nv) with RᵀR = M⁻¹, see `metric_root`.
-        position: φ (m,).
-        velocity: C v + b (m,).
-        intrinsic: forces (nv,) of inertia and potential.
-        applied: the others.
-    """
-
-    mass: Float[Array, "nv nv"]
-    jacobian: Float[Array, "m nv"]
-    root: Float[Array, "nv nv"]
-    position: Float[Array, " m"]
-    velocity: Float[Array, " m"]
-    intrinsic: Float[Array, " nv"]
-    applied: Float[Array, " nv"]
-
-    @classmethod
-    def of(
-        cls,
-        system: System,
-        state: State,
-        mass: Float[Array, "nv nv"] | None = None,
-        jacobian: Float[Array, "m nv"] | None = None,
-    ) -> "Values":
-        """The values at a state; M (nv, nv) and C (m, nv) may be passed if they are known."""
-        # Checks and sizes have no derivatives.
-        system, state, mass, jacobian = lax.stop_gradient((system, state, mass, jacobian))
-        t, q, v = state.t, state.q, state.v
-        mass = system.mass(t, q) if mass is None else mass
-        jacobian = constraint_jacobian(system, t, q) if jacobian is None else jacobian
-        forces = system.intrinsic_force(t, q, v), system.applied_force(t, q, v)
-        return cls(mass, jacobian, metric_root(mass, jacobian), *residuals(system, t, q, v), *forces)
 
 
 @scalar

@@ -11,9 +11,10 @@ from ..foundations import Check, listing, positive_or_one, program
 from .conserved import check_conserved
 from .constraint import Pfaffian
 from .inertia import LagrangianInertia
+from .measure import Values
 from .state import State
 from .system import System
-from .terms import Values, residuals
+from .terms import residuals
 
 Scalar = Float[Array, ""]
 
