@@ -44,7 +44,9 @@ class Guard(eqx.Module):
         return lax.stop_gradient(self.value(args[0], t, y)) + (t - lax.stop_gradient(t))
 
     def value(self, field: VectorField, t: Array, y: StateVector, in_use: Bool[Array, " m"] | None = None) -> Any:
-        """The value at a time and state, by the rows in use if they are known."""
+        """The value at a time and state, by the rows in use if they are known, as they are where all steps are regular."""
+        if in_use is None and field.regular_only is not None:
+            in_use = field.regular_only.in_use
         field = field.dense  # all multipliers are wanted, those of dependent rows too
         u = field.inputs(t, y, in_use)
         _, values, leaving = self.plan.guards_in_run(field.system, self.mode, field.state(t, y), u, in_use)
