@@ -29,7 +29,7 @@ class Affine(eqx.Module):
         by_input: T = Y B (nv, nu), Y = (P M P)⁺ with Aghili's projector P.
         reaction: R₀ (nv,).
         reaction_by_input: R' = −(I − M Y) B (nv, nu).
-        multipliers: λ₀ (m,), as of `jaxmb.formulation.Acceleration`.
+        multipliers: λ₀ (m,), as in `jaxmb.formulation.Acceleration`.
         multipliers_by_input: λ' (m, nu), whose Cᵀλ' is R'.
     """
 
@@ -175,7 +175,7 @@ def split_input(
     Args:
         plant: the mechanism at an instant.
         u: inputs (nu,); zero where the limit is.
-        limits: as of `drive`.
+        limits: as in `drive`.
     """
     actuators = drive(plant, limits)
     share = quotient(u, actuators.limits)

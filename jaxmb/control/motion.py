@@ -76,7 +76,7 @@ def chart(
     limits: Limits | None = None,
     damping: Array | float | None = None,
 ) -> Chart:
-    """What a demanded θ̈, or ω̇, means for the motion: s = (J Dᵀ)⁺ (w + Γ − J v̇₀); arguments as of `motion_law`."""
+    """What a demanded θ̈, or ω̇, means for the motion: s = (J Dᵀ)⁺ (w + Γ − J v̇₀); arguments as in `motion_law`."""
     count, freedoms = rows.value.shape[0], plant.freedoms
     if jnp.shape(w) != (count,):
         raise ValueError(

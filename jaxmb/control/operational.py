@@ -68,7 +68,7 @@ def inverse_dynamics(plant: Plant, vdot: Float[Array, " nv"], limits: Limits | N
     Args:
         plant: the mechanism at an instant of the motion.
         vdot: v̇ (nv,), which the constraints allow.
-        limits: as of `motion_law`.
+        limits: as in `motion_law`.
     """
     actuators = drive(plant, limits)
     force = plant.terms.mass @ vdot - plant.terms.force

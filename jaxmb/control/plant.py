@@ -192,7 +192,7 @@ class Response(eqx.Module):
 
     @property
     def multipliers(self) -> Float[Array, "m *k"]:
-        """λ of all rows, as of `jaxmb.formulation.Acceleration`."""
+        """λ of all rows, as in `jaxmb.formulation.Acceleration`."""
         return self.plant.share(self.independent)
 
 

@@ -112,7 +112,7 @@ class ConstraintForce(AbstractForces):
 
     Args:
         name: of the constraint.
-        directions: as of `ReactionAlong`.
+        directions: as in `ReactionAlong`.
         names: what to call them.
     """
 
@@ -170,7 +170,7 @@ class HybridCommand(TextInNotebooks, eqx.Module):
 
     Attributes:
         u: inputs (nu,).
-        motion: what they are for the motion, as of `motion_law`.
+        motion: what they are for the motion, as in `motion_law`.
         forces: y (k_y,) that they give the model.
         residual: by how much these fall short of what was demanded (k_y,).
         by_force: ∂u/∂y_c (nu, k_y).
@@ -230,10 +230,10 @@ def hybrid_law(
     Args:
         plant: the mechanism at an instant.
         rows: the output there; of `Outputs()`, nothing, if the motion is left to itself.
-        w: as of `motion_law`.
+        w: as in `motion_law`.
         forces: what y is.
         y: y_c (k_y,).
-        limits: as of `motion_law`.
+        limits: as in `motion_law`.
         preferred: likewise.
         damping: likewise; of the motion only.
 

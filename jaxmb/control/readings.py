@@ -118,7 +118,7 @@ class Deviation(eqx.Module):
 
     Attributes:
         readings: the coordinates.
-        rate_fn: q̇ = N(q) v, as of `System`.
+        rate_fn: q̇ = N(q) v, as in `System`.
         q: q₀ (nq,).
         inverse: rows of N⁺(q₀) (k, nq); zero for joint coordinates.
         positions: s₀ (k,) of joint coordinates; zero for the others.

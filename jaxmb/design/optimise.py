@@ -53,7 +53,7 @@ def optimise(
         goals: what for.
         over: the input, a joint coordinate, and the values (n,) at which goals are read, in order: `{"crank": angles}`; or times (n,),
             where drivers of the mechanism prescribe its motion. Another driver of the input is taken away.
-        start: a guess of the first pose, as of `jaxmb.assemble`: it tells the branch, which stays.
+        start: a guess of the first pose, as in `jaxmb.assemble`: it tells the branch, which stays.
         speed: of the input, in rad/s or m/s, for goals of dynamics.
         starts: number of starts: the nominal dimensions, and random ones within the bounds. Those that do not go through the cycle are
             dropped; each of the others makes some evaluations, the best go on to their ends, and the best of these is taken.

@@ -74,7 +74,7 @@ class PathGap(AbstractOutput):
     is free to move.
 
     Args:
-        point: the point that moves, as of `Path`.
+        point: the point that moves, as in `Path`.
         through: the wanted points (k, d), in m.
     """
 
@@ -153,7 +153,7 @@ class Stroke(AbstractCoordinateOutput):
     """How far a joint coordinate goes over the cycle, in m or rad, from its least to its largest value, between poses too.
 
     Args:
-        name: as of `Coordinate`.
+        name: as in `Coordinate`.
     """
 
     def __call__(self, system: System, states: State) -> Float[Array, ""]:
@@ -166,7 +166,7 @@ class Dwell(AbstractCoordinateOutput):
     """How far (n,) a joint coordinate is from its mean while it should stand still, in m or rad; zero at other times.
 
     Args:
-        name: as of `Coordinate`.
+        name: as in `Coordinate`.
         between: values (2,) of the input, or times, between which it should stand still.
     """
 

@@ -89,7 +89,7 @@ def pareto(
 
     Args:
         mechanism: the mechanism.
-        variables: as of `optimise`, and so are all others.
+        variables: as in `optimise`, and so are all others.
         goals: two with a target, and any number of others that have limits only.
         weights: μ (k,), of the second goal with a target beside the first.
         over: the input and its values.
@@ -102,7 +102,7 @@ def pareto(
         A `ParetoFront`; print it for a table.
 
     Raises:
-        TypeError, ValueError: as of `optimise`, and naming `goals` and `weights`.
+        TypeError, ValueError: as in `optimise`, and naming `goals` and `weights`.
     """
     traded = [goal for goal in goals if goal.target is not None]
     if len(traded) != 2:

@@ -134,7 +134,7 @@ def tolerances(
         mechanism: the mechanism.
         variables: the dimensions; the `scale` of each is its tolerance, ± so much.
         goals: the quantities that are asked for, such as those of `optimise`.
-        over: the input and its values; this and the following as of `optimise`.
+        over: the input and its values; this and the following as in `optimise`.
         start: a guess of the first pose.
         speed: of the input.
         samples: number of samples, with independent normal dimensions of which a tolerance is three standard deviations.

@@ -43,7 +43,7 @@ VANISHES = (
 
 
 class Guess(eqx.Module):
-    """The guess of `assemble`, and the indices of fixed coordinates and velocities, in a mode; `length` and `rank_tol` as of `assemble`.
+    """The guess of `assemble`, and the indices of fixed coordinates and velocities, in a mode; `length` and `rank_tol` as in `assemble`.
 
     `aims` are joint coordinates beyond the system's own, which are brought to `targets` (k,) as nearly as constraints allow.
 

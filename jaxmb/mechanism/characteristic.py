@@ -142,8 +142,8 @@ class JointCharacteristic(AbstractCharacteristic):
         of: what the table is read at: "coordinate" in m or rad, "rate" in m/s or rad/s, or "time" in s.
         x: points (n,) of it, increasing; adaptive steps end at those of time.
         y: the effort (n,) there in N or N m, positive along the coordinate.
-        interpolation: "linear" or "cubic", as of `Table`.
-        beyond: "hold" or "refuse", as of `Table`.
+        interpolation: "linear" or "cubic", as in `Table`.
+        beyond: "hold" or "refuse", as in `Table`.
     """
 
     joint: str = eqx.field(static=True)
@@ -191,8 +191,8 @@ class LineCharacteristic(AbstractCharacteristic, AbstractLineForce):
         of: what the table is read at: "length" in m, "speed" in m/s, positive where the points part, or "time" in s.
         x: points (n,) of it, increasing; adaptive steps end at those of time.
         y: the force (n,) there in N.
-        interpolation: "linear" or "cubic", as of `Table`.
-        beyond: "hold" or "refuse", as of `Table`.
+        interpolation: "linear" or "cubic", as in `Table`.
+        beyond: "hold" or "refuse", as in `Table`.
     """
 
     @contract

@@ -118,7 +118,7 @@ def inspect(
         pose: name of a keyframe; the pose in which the file is drawn by default.
         q: values of further coordinates, by name: a guess for loops.
         input: name of a joint coordinate, for a mechanism with one degree of freedom: its range, dead centres and branch points are
-            looked for, as of `jaxmb.trace_motion`.
+            looked for, as in `jaxmb.trace_motion`.
 
     Raises:
         ValueError: for names that there are not.

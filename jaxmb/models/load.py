@@ -38,7 +38,7 @@ def load(
     allow: Sequence[str | os.PathLike[str]] = (),
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> Model:
-    """A mechanism of a URDF, of an MJCF, of an SDF, or of a text of ours, with all that the file says beside it.
+    """A mechanism of a URDF, of an MJCF, of an SDF, or of a text written by jaxmb, with all that the file says beside it.
 
     The file is data: nothing in it is run, and nothing outside its folder is opened. What it says and a mechanism does not hold
     is listed in its notes, which `print(model)` shows.

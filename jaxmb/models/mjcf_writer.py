@@ -40,8 +40,8 @@ def to_mjcf(
     Args:
         mechanism: with joints that the format has.
         name: of the model.
-        cut: names of joints that must close loops, as of `Mechanism.build`.
-        poses: keyframes, by name the coordinates of a pose by name, as of `Model.poses`; those not named are as in the pose that the file draws.
+        cut: names of joints that must close loops, as in `Mechanism.build`.
+        poses: keyframes, by name the coordinates of a pose by name, as in `Model.poses`; those not named are as in the pose that the file draws.
 
     Raises:
         ValueError: naming a coordinate that the tree has not, and an element that the format has no words for: a hinge that closes a loop, a driver, a body without inertia.

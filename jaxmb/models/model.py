@@ -51,7 +51,7 @@ class Model(TextInNotebooks):
         """The system of the mechanism, with the tree of the file.
 
         Args:
-            coordinates: as of `Mechanism.build`.
+            coordinates: as in `Mechanism.build`.
             cut: names of the joints that must close loops; those of the file, `loops`, by default.
         """
         return self.mechanism.build(coordinates, self.loops if cut is None else cut)

@@ -38,7 +38,7 @@ def to_urdf(mechanism: spatial.Mechanism, *, name: Text = "mechanism", cut: Sequ
     Args:
         mechanism: with joints that the format has, gears, and friction along joints with one coordinate.
         name: of the robot.
-        cut: names of joints that must close loops, as of `Mechanism.build`.
+        cut: names of joints that must close loops, as in `Mechanism.build`.
 
     Raises:
         ValueError: naming an element that the format has no words for.

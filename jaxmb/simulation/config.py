@@ -27,7 +27,7 @@ _PACKAGES = (
 
 
 def show_config() -> None:
-    """Prints versions, devices, the type of numbers, whether steps are compiled code or why not, and whether long work tells a terminal of it.
+    """Prints versions, devices, the type of numbers, whether steps are compiled or why not, and whether long work reports its progress on a terminal.
 
     Example:
         >>> import jaxmb as jm
