@@ -40,16 +40,16 @@ class Controllability(TextInNotebooks):
         rank: of D B W^(1/2): how many of them the inputs can choose.
         rank_tol: the cut-off.
         actuation: the k-th singular value of D B W^(1/2) in units of ‖M^(−1/2) B W^(1/2)‖₂; zero if there are fewer inputs.
-        shares: by name of a joint velocity, or of one of the system that was not built from a mechanism, which part of the motion
-            that an actuator there would make lies where no actuator works, in the metric of M; above zero exactly where an actuator
-            there would help.
-        remedy: a smallest set of places for more actuators that lets all motions be chosen.
-        potencies: by input, which part of the acceleration that it would make without constraints moves the mechanism; the rest
-            loads constraints.
+        shares: by name of a joint velocity, or of a velocity of a system that was not built from a mechanism: the part of the motion caused
+            by an actuator there that no other actuator can cause, in the metric of M. It is positive if and only if an actuator there would
+            help.
+        remedy: a smallest set of places for further actuators with which all motions can be chosen.
+        potencies: by input, the part of the acceleration that it would cause without constraints that moves the mechanism; the rest loads
+            constraints.
         indeterminate: whether the motion itself is not determined at this pose.
         outputs: number of outputs; None without any.
         chart: smallest singular value of J Dᵀ, rows in units of ‖J_i M^(−1/2)‖.
-        untold: as `shares`, of the motion that the outputs do not tell.
+        untold: as `shares`, for the motion that the outputs do not determine.
     """
 
     t: float
@@ -72,7 +72,7 @@ class Controllability(TextInNotebooks):
 
     @property
     def verdicts(self) -> tuple[str, ...]:
-        """What is wrong, in sentences; nothing if a motion law can do all that it may be asked for."""
+        """The problems, in sentences; none if a motion law can produce any motion."""
         sentences = []
         if self.indeterminate:
             sentences.append(
@@ -136,7 +136,7 @@ def controllability(
         system: the system.
         state: one assembled state, with known numbers.
         limits: W^(1/2) (nu,), the largest inputs; 0 for one that must not be used; 1 for each if None.
-        output: what is to be moved, if its relation to the freedoms is to be told, too.
+        output: what is to be moved, to report its relation to the freedoms too.
         formulation: `GaussProjection()` by default.
 
     Raises:

@@ -68,7 +68,7 @@ class Path(AbstractOutput):
 
 
 class PathGap(AbstractOutput):
-    """The ways (k, d) from wanted points to the path of a point, in m, each to where the path is nearest: a path without timing.
+    """The vectors (k, d) from wanted points to the nearest points on the path of a point, in m: a path without timing.
 
     The nearest pose lies between those of the cycle. Its derivative is that of the distance across the path, since along it the pose
     is free to move.
@@ -185,7 +185,7 @@ class Dwell(AbstractCoordinateOutput):
 
 
 class TransmissionAngle(AbstractOutput):
-    """The acute angle (n,) in rad that the lines from one point to two others make: π/2 is best, and at zero no force passes on.
+    """The acute angle (n,) in rad between the lines from one point to two others: π/2 is best, and at zero no force is transmitted.
 
     Args:
         one: a point on the first line; of a four-bar the joint of crank and coupler.

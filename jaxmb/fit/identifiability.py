@@ -94,7 +94,7 @@ class Identifiability(TextInNotebooks, eqx.Module):
         if rank:
             worst = self.directions[rank - 1]
             texts.append(
-                f"Known worst, to {100 / self.values[rank - 1]:.2g} % for σ as given, is {self._combination(worst)}."
+                f"Least certain, to {100 / self.values[rank - 1]:.2g} % for the given σ: {self._combination(worst)}."
             )
         return texts
 

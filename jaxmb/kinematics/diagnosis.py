@@ -140,13 +140,15 @@ class Diagnosis(TextInNotebooks):
         verdicts = []
         if self.singular_around:
             verdicts.append(
-                "This is a singular pose, and so are all that the constraints allow around it: only exact lengths let it move. Change one of "
-                "them."
+                "This is a singular pose, and so are all poses around it that the constraints allow: the mechanism can move only because its "
+                "lengths are exact. Change one of them."
             )
         elif self.rank_nearby > self.rank:
             verdicts.append("This is a singular pose.")
         if any(group.indeterminate for group in self.dependent):
-            verdicts.append("The motion is not determined: the velocity chooses none of several motions.")
+            verdicts.append(
+                "The motion is not determined: several motions are possible, and the velocity selects none of them."
+            )
         if any(group.degenerate for group in self.dependent):
             verdicts.append(
                 "The motion through it is determined; the multipliers of the rows above are not defined here."

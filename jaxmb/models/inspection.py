@@ -111,7 +111,7 @@ class Inspection(TextInNotebooks):
 def inspect(
     model: Model, pose: str | None = None, *, q: Mapping[str, Any] | None = None, input: str | None = None
 ) -> Inspection:
-    """What is wrong with a model, and what it can do, at one pose.
+    """Reports problems of a model, and what it can do, at one pose.
 
     Args:
         model: the model.
@@ -121,7 +121,7 @@ def inspect(
             looked for, as in `jaxmb.trace_motion`.
 
     Raises:
-        ValueError: for names that there are not.
+        ValueError: for unknown names.
 
     Example:
         >>> import pathlib, tempfile, jaxmb as jm

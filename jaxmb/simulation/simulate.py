@@ -450,8 +450,8 @@ def _check_motion(field: VectorField, phases: Phases) -> tuple[Check, ...]:
     checks.append(Check(amounts, contradiction_tol(amounts.dtype), text, names))
     text = (
         "The motion is not determined at the start: rows of constraint '{name}' are dependent at this pose only, and the "
-        "velocity chooses none of the motions that lead on. Start beside the pose or with another velocity; where "
-        "`diagnose` finds all poses around as singular, change a length."
+        "velocity selects none of the possible motions. Start beside the pose or with another velocity; if `diagnose` "
+        "finds that all poses around are singular too, change a length."
     )
     checks.append(Check(jnp.where(failed, system.largest(rows.indeterminate.astype(float)), 0), 0.0, text, names))
     return tuple(checks)
