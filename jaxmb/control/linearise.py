@@ -258,8 +258,8 @@ def _checks(
     checks = [*consistency(system, state, "is violated by the state")]
     names = tuple(system.rows)
     text = (
-        "Constraint '{name}' must have the same rank nearby, but rows of it are dependent at this pose only: there the motions "
-        "are no smooth family, and there is no linearisation. Linearise beside the pose."
+        "Constraint '{name}' must have the same rank nearby, but rows of it are dependent at this pose only. The motions there "
+        "do not form a smooth family, and have no linearisation. Linearise beside the pose."
     )
     checks.append(Check(system.largest((rows.degenerate | rows.indeterminate).astype(float)), 0.0, text, names))
     text = "Constraint '{name}' must not contradict others, but no acceleration satisfies it."

@@ -85,7 +85,7 @@ class Tuned(TextInNotebooks, eqx.Module):
         if bool(self.result != RESULTS.successful):
             lines.append(RESULTS[self.result])
         elif count == 0:
-            lines.append("The start is a minimum, or nothing that is looked for changes the objective.")
+            lines.append("The start is a minimum, or no parameter changes the objective.")
         lines += values_table("parameter", self.estimates, self.nominal, self.at_bound)
         failed = [f"{name} in {int(n)}" for name, n in self.failures.items() if int(n)]
         if failed:

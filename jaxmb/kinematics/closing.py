@@ -37,7 +37,7 @@ STEPS = tuple(2.0**-k for k in range(8))
 # Far above rounding, and far below any gap of consequence.
 CONSISTENT = 0.5
 VANISHES = (
-    "Constraint '{name}' vanishes at this pose, and nothing tells how it grows nearby; give `length`, how far "
+    "Constraint '{name}' vanishes at this pose, and its size nearby is not known; give `length`, how far "
     "coordinates move until the mechanism looks different."
 )
 

@@ -282,7 +282,7 @@ def _check_start(freedom: Array, fits: bool, moving: bool, input: str) -> None:
     if nearby != 1:
         raise ValueError(
             f"Argument `system` must have one degree of freedom when '{input}' is not driven, but has {nearby}: hold the others by "
-            "drivers, or let go of what holds the input. `diagnose` tells more."
+            "drivers, or release what holds the input. `diagnose` tells more."
         )
     if not fits and moving:
         raise ValueError(

@@ -79,7 +79,7 @@ def load(
     path = pathlib.Path(path)
     if path.suffix.lower() in USD:
         raise ValueError(
-            f"{path} must be URDF, MJCF, SDF or a text of ours, but is USD, which is not read; write it as URDF or MJCF first."
+            f"{path} must be URDF, MJCF, SDF or a text of `Mechanism.to_text`, but is USD, which is not supported; convert it to URDF or MJCF first."
         )
     if not path.is_file():
         raise ValueError(f"Argument `path` must be a file, but '{path}' is none.")
@@ -89,7 +89,7 @@ def load(
     if path.suffix.lower() == ".toml":
         if stops:
             raise ValueError(
-                "Argument `stops` must be None for a text of ours, which has a `JointStop` of its own, but is not."
+                "Argument `stops` must be None for a text of `Mechanism.to_text`, which can contain a `JointStop`, but is not."
             )
         return _model_of_text(path, gravity, tuple(exclude))
     folder = Folder.of(path, tuple(allow), packages)

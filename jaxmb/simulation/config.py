@@ -63,5 +63,5 @@ def available(demanded: bool | None) -> bool:
 def _warn_once() -> None:
     reason = unavailable()
     if reason is not None:
-        message = f"Steps take some {COST} as long as they could, for no code is compiled: {reason}. `show_config()` tells more."
+        message = f"Steps take some {COST} as long as they could, because no code is compiled: {reason}. `show_config()` tells more."
         warn(message, RuntimeWarning)
