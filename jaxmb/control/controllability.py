@@ -76,14 +76,14 @@ class Controllability(TextInNotebooks):
         sentences = []
         if self.indeterminate:
             sentences.append(
-                "The motion is not determined at this pose: inputs cannot tell which of several motions leads on."
+                "The motion is not determined at this pose: inputs cannot select one of several possible motions."
             )
         if not self.controllable:
             names, count = _participants(self.shares), counted(len(self.remedy), "more actuator")
             sentences.append(
-                f"No actuator works in the motion of {names}; {count} at {' and '.join(self.remedy)} would be enough."
+                f"No actuator acts on the motion of {names}; {count} at {' and '.join(self.remedy)} would be enough."
                 if self.remedy
-                else f"No actuator works in {counted(self.freedoms - self.rank, 'freedom')}."
+                else f"No actuator acts on {counted(self.freedoms - self.rank, 'freedom')}."
             )
         if self.outputs is not None and self.chart is not None:
             if self.outputs > self.freedoms:
@@ -93,7 +93,7 @@ class Controllability(TextInNotebooks):
                 )
             elif self.chart <= self.rank_tol:
                 sentences.append(
-                    f"The outputs do not tell the motion of {_participants(self.untold)}, or not independently."
+                    f"The outputs do not determine the motion of {_participants(self.untold)}, or not independently."
                 )
             elif self.outputs < self.freedoms:
                 sentences.append(
@@ -148,7 +148,7 @@ def controllability(
         >>> cart = jm.System(("cart", "pole"), mass=lambda t, q, p: jnp.array([[2.0, jnp.cos(q[1])], [jnp.cos(q[1]), 1.0]]),
         ...                  actuation=lambda t, q, p: jnp.array([[1.0], [0.0]]))
         >>> print(jm.control.controllability(cart, jm.assemble(cart, [0.0, 0.0])).verdicts[0])
-        No actuator works in the motion of pole; 1 more actuator at pole would be enough.
+        No actuator acts on the motion of pole; 1 more actuator at pole would be enough.
     """
     expect_concrete(system=system, state=state)
     plant = Plant.at(system, state, formulation)

@@ -96,6 +96,6 @@ def _entries(body: AbstractBody) -> Float[Array, " k"]:
     if not np.all(np.isfinite(entries)):
         raise ValueError(
             f"Body '{body.name}' must have a positive mass, and an inertia whose principal moments are each less than the sum of the "
-            "others, to be looked for."
+            "others, to be estimated."
         )
     return jnp.asarray(entries)

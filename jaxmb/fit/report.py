@@ -174,7 +174,7 @@ class Fit(TextInNotebooks, eqx.Module):
         if spread > LARGE:
             lines.append(
                 "Residuals are far above the noise that σ states: σ is too small, the model lacks something, or the search ended in a "
-                "valley that is not the deepest; try other starts (`starts`) or `windows`."
+                "local minimum that is not the lowest; try other starts (`starts`) or `windows`."
             )
         checked = [] if self.check is None else [str(self.check)]
         return "\n".join([head, *lines, *identifiability.sentences(), *checked])

@@ -80,7 +80,7 @@ SUCCESS = cast(RESULTS, RESULTS.successful)
 _TEXTS = {
     "successful": "successful",
     "nonfinite": "Numbers are not finite: those of the state, of an input such as `control` returns, or of a force; or the mass matrix is not positive "
-    "definite where the formulation needs it; `KKT` needs it so on null(C) only.",
+    "definite where the formulation needs it; `KKT` needs that on null(C) only.",
 }
 for _name, _text in _TEXTS.items():
     RESULTS._index_to_message[int(getattr(RESULTS, _name)._value)] = _text  # pyright: ignore[reportAttributeAccessIssue]
@@ -108,7 +108,7 @@ def announce(result: RESULTS) -> None:
     index = tuple(int(i) for i in np.argwhere(failed)[0])
     first = jax.tree.map(lambda x: x[index], result)
     raise RuntimeError(
-        RESULTS[first] + (f" It is so at index {', '.join(map(str, index))} of the motion." if index else "")
+        RESULTS[first] + (f" This happens at index {', '.join(map(str, index))} of the motion." if index else "")
     )
 
 

@@ -430,7 +430,7 @@ def _check_start(
     checks = (*check_values(system, state, values), *consistent)
     # Cholesky's elimination is NaN for an M that is not positive definite: no eigenvalues, and so no LAPACK, are needed.
     regular = jnp.all(jnp.isfinite(inverse_root(formulation.metric(terms))))
-    text = f"Argument `mass` must be positive definite for `{name}`, but is not at the start; `KKT` needs it so on null(C) only."
+    text = f"Argument `mass` must be positive definite for `{name}`, but is not at the start; `KKT` needs that on null(C) only."
     return (*checks, Check(1.0 - regular, 0.0, text)), formulation.choose(terms)
 
 
