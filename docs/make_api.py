@@ -38,7 +38,7 @@ PAGES = {
 NAMED = ("planar", "spatial", "control", "fit", "models", "records", "plot", "sweep")
 # Classes whose inherited members are for users; those of others are for who adds a class.
 WITH_BASES = ("Mechanism", "Body", "Plant", "Instant")
-SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Example|Examples):$")
+SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Limits|Example|Examples):$")
 
 
 def entries(packages: tuple[str, ...]) -> dict[str, typing.Any]:
@@ -169,7 +169,7 @@ def _section(name: str, body: str) -> str:
         return _paragraphs(body)
     if name.startswith("Example"):
         return f"```pycon\n{body}\n```"
-    items = re.split(r"\n(?=\S)", body)
+    items = [body] if name in ("Returns", "Limits") else re.split(r"\n(?=\S)", body)
     if name in ("Args", "Attributes"):
         words = [re.match(r"(\*{0,2}[\w, ]+): (.*)", item, re.S) for item in items]
         lines = [

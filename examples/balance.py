@@ -1,6 +1,6 @@
 """A table on three rods, upright on a cart: linearised, balanced by a linear-quadratic regulator, and pushed over.
 
-One of the three rods is redundant. A motor along the track is all that keeps two degrees of freedom up.
+One of the three rods is redundant. A single motor, along the track, stabilises two degrees of freedom.
 """
 
 import pathlib

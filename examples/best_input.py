@@ -1,8 +1,8 @@
-"""The motor torques that tell most of an arm: masses, inertias and friction of two links, from angles with noise.
+"""The most informative motor torques of an arm, to identify masses, inertias and friction of two links from noisy angles.
 
-The torques are Fourier series that are kept below a limit. What is known worst, some combination of the six parameters, is the
-eigenvector of Fisher's information with the least eigenvalue; this is raised by steps along its gradient, which is taken through
-the run and its derivatives by the parameters. Nothing need be measured for that.
+The torques are Fourier series that are kept below a limit. The combination of the six parameters that is determined worst is the
+eigenvector of Fisher's information with the least eigenvalue. Steps along the gradient of this eigenvalue raise it; the gradient goes through
+the run and its derivatives by the parameters. No measurements are needed for that.
 """
 
 import time
@@ -65,7 +65,7 @@ def experiment(system, coefficients, values=(None, None)):
 
 
 def improved(system, parameters, coefficients, steps):
-    """The best coefficients of some steps of Adam: least is the standard error of what is known worst, relative to the parameters."""
+    """The best coefficients of some steps of Adam: those with the least standard error of the worst direction, relative to the parameters."""
 
     def worst(c):
         told = jm.fit.information(system, parameters, experiment(system, c), **STEPS)
@@ -88,7 +88,7 @@ def improved(system, parameters, coefficients, steps):
 
 
 def trial(system, parameters, coefficients, draws=20):
-    """What fits to noisy records miss in the direction that is known worst: as foretold, and as it is (rms); the last fit."""
+    """The error of fits to noisy records in the direction that is determined worst: as predicted, and as found (rms); the last fit."""
     seen = experiment(system, coefficients)
     told = jm.fit.identifiability(system, parameters, seen, **STEPS)
     exact, coarse = (

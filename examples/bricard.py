@@ -1,4 +1,4 @@
-"""Bricard's mechanism (IFToMM benchmark A04): six revolute joints close a spatial loop that only its dimensions let move."""
+"""Bricard's mechanism (IFToMM benchmark A04): six revolute joints close a spatial loop that can move only because of its special dimensions."""
 
 import diffrax as dfx
 import jax

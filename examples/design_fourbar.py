@@ -1,6 +1,6 @@
-"""Synthesis of a four-bar whose coupler point goes through ten given points: with their timing out of random starts, and without it from a guess.
+"""Synthesis of a four-bar whose coupler point goes through ten given points: with their timing from random starts, and without it from a guess.
 
-The points are those of a known four-bar, so that the search has an exact answer to find again.
+The points are those of a known four-bar, so that there is an exact answer for the search to recover.
 """
 
 import time

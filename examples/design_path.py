@@ -3,8 +3,8 @@
 The points are those of Kunjur and Krishnamurty (1997, Genetic algorithms in mechanism synthesis, J. Applied Mechanisms and Robotics 4).
 Ten numbers are free, the angle of the crank at the first point among them; the error is the sum of the squares of all distances. The
 genetic algorithm of Cabrera, Simon and Prado (2002, Optimal synthesis of mechanisms with genetic algorithms, Mechanism and Machine
-Theory 37) left 0.0337. Points, dimensions and errors are those that are commonly quoted of these papers, which were not at hand; the
-dimensions leave the error that is quoted, which is checked here.
+Theory 37) left 0.0337. Points, dimensions and errors are as commonly quoted from these papers, which were not at hand; the script checks that the
+dimensions give the quoted error.
 """
 
 import time

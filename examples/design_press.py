@@ -1,7 +1,6 @@
 """A crank press whose counterweight makes the motor's largest torque least, while the crank's bearing carries no more than it may.
 
-The ram goes up and down. A counterweight takes its weight off the motor, but loads the crank's bearing by its own inertia. What a
-smaller load costs in torque is the Pareto front of both.
+The ram goes up and down. A counterweight takes its weight off the motor, but loads the crank's bearing by its own inertia. The Pareto front of both shows what a smaller load costs in torque.
 """
 
 import jax

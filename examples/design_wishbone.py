@@ -1,6 +1,6 @@
 """A double wishbone suspension whose wheel leans by a given curve over its travel and does not steer: places of the upper arm and the track rod.
 
-Camber is asked to fall by 20° for each metre that the wheel rises, and toe to stay zero.
+Camber should fall by 20° for each metre that the wheel rises, and toe should stay zero.
 """
 
 import jax

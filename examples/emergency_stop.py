@@ -1,8 +1,8 @@
 """Emergency stop of a Puma 560 arm: brakes slide, stick and hold; when and where it comes to rest.
 
 All six brakes are applied at one time while the arm swings. Each slides with its torque against the motion until its joint
-stops, and holds from then on as long as the torque that this takes does not exceed what it can hold. The naive model has all
-joints locked at once. Then 1,000 stops with different times and brake torques in one batch.
+stops, and holds from then on as long as the required torque does not exceed what it can hold. The naive model locks all
+joints at once. The script then runs 1,000 stops with different times and brake torques in one batch.
 """
 
 import pathlib

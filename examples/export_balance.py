@@ -1,6 +1,6 @@
 """A pole balanced on the block of a slider-crank: the regulator and the mechanism in C, in less than 32 kB of code.
 
-A motor on the crank is all that keeps the pole up. The loop is balanced in jaxmb by a linear-quadratic regulator; both are written in C, compiled with
+The only motor is on the crank. In jaxmb a linear-quadratic regulator balances the pole; regulator and mechanism are written in C, compiled with
 warnings as errors, and the compiled program balances the pole as jaxmb does.
 """
 

@@ -1,7 +1,7 @@
 """A small network learns to hop with a leg of five bars by the gradient of its reward through motors, loop and ground.
 
-The task is one of `jm.env.TASKS`; each lane has masses and a friction of its own. Policy gradients with samples would do without derivatives; here
-`jax.grad` leads through a second of mechanics, 1,000 steps of the integrator with take-off and landing, and Adam improves the mean reward.
+The task is one of `jm.env.TASKS`; each lane has masses and a friction of its own. Policy gradients from samples need no derivatives of the mechanics; here
+`jax.grad` goes through a second of mechanics, 1,000 steps of the integrator with take-off and landing, and Adam improves the mean reward.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""When a brake was applied, how it slides and how much it holds, found from the joint angles of a pendulum of three links.
+"""Identifies when a brake was applied, how it slides and how much it holds, from the joint angles of a pendulum of three links.
 
 The brake of the last joint slides until the joint stops, holds, comes loose when the other two links pull too hard, and slides until
 the joint stops again. The cost is differentiated through all these events: their times and jumps move with the parameters.

@@ -1,9 +1,9 @@
 """Inertias and friction of a four-bar from noisy encoders: what can be found, and what cannot.
 
-The records are another engine's, MuJoCo's (tests/data/make_fourbar_encoder.py): crank and rocker of a four-bar, released, spun and
-driven by a known torque; here with 1 % noise. Of its twelve numbers only eight combinations show in the motion, which
-`identifiability` tells before anything is fitted. So four are taken from elsewhere, the bodies are weighed and the coupler is
-balanced, and eight are looked for. The crank turns several times and the first guess is up to 30 % off: the records are cut
+The records come from another engine, MuJoCo (tests/data/make_fourbar_encoder.py): crank and rocker of a four-bar, released, spun and
+driven by a known torque; here with 1 % noise. Of its twelve numbers only eight combinations affect the motion, as
+`identifiability` shows before anything is fitted. So four are taken from other measurements, the bodies are weighed and the coupler is
+balanced, and eight are estimated. The crank turns several times and the first guess is up to 30 % off: the records are cut
 into windows (multiple shooting).
 """
 

@@ -1,9 +1,9 @@
 """A joint jams while an arm follows a path: what the law can still do, and what it cannot.
 
 An arm of three links with motors in all joints follows references by projected inverse dynamics; its last joint locks on the way.
-Followed in joint coordinates, the two joints that are left go on by their error law: of the output that the lock holds nothing is left to
-move. The pose of the hand has three numbers for two freedoms from then on: they can be met by chance only, and the law gives the
-acceleration nearest to what is demanded. Asked for the place of the hand alone, it goes on exactly.
+In joint coordinates, the two remaining joints continue to obey their error law, since the output of the locked joint is
+held anyway. The pose of the hand then has three numbers for two freedoms: they can be met by chance only, and the law gives the
+acceleration nearest to the demanded one. If only the position of the hand is demanded, it is followed exactly.
 """
 
 import pathlib

@@ -1,8 +1,7 @@
 """Joints that lock while they turn (Müller, "Forward Dynamics of Variable Topology Mechanisms", section 6), right and wrong.
 
 A pendulum of three links whose joints 2 and 3 lock at 0.8 s and 1.3 s, and a Puma 560 arm whose first three joints lock one
-after another. The momenta of joints that stay free are continuous. To set the rate of the locked joint to zero and leave the
-others as they are, which is easily done by mistake, breaks this.
+after another. The momenta of joints that stay free are continuous. A common mistake, to set the rate of the locked joint to zero and leave the others as they are, violates this.
 """
 
 import pathlib

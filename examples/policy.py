@@ -1,8 +1,8 @@
 """A small network learns to balance a pole that stands on a closed chain, on a cart: sampled at 100 Hz, with noise of the sensors.
 
 The head is carried by two equal legs that are hinged to the cart and tied by a rod: a closed loop, kept by the constraint of the rod,
-with the cart's place and one angle as freedoms. The force on the cart is a linear feedback that just stands, and what a network
-adds to it. Costs of a batch of starts and keys of noise are differentiated through all samples, and improved by Adam.
+with the cart's place and one angle as freedoms. The force on the cart is a linear feedback that barely balances the pole, plus the output of a
+network. Costs of a batch of starts and noise keys are differentiated through all samples, and reduced by Adam.
 """
 
 import pathlib

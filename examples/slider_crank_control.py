@@ -1,8 +1,8 @@
 """Slider-crank with links of equal length, driven by its crank motor through poses at which its constraint is degenerate.
 
 The crank follows a reference by projected inverse dynamics (Aghili 2005, eqs. 45, 46). At q1 = ±π/2 the only row of C vanishes:
-the projector of C alone would jump there, that of the rows which stand for the degenerate one does not, and neither does the torque.
-The error obeys ë + G_D ė + G_P e = 0, of which the solution is known, from turn to turn; so is the torque, since the mechanism
+the projector of C alone would jump there, but that of the rows which replace the degenerate one does not, and neither does the torque.
+The error obeys ë + G_D ė + G_P e = 0 from turn to turn, whose solution is known; the torque is known too, since the mechanism
 has one freedom and its branch is q2 = 2π − 2 q1.
 """
 

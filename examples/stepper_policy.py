@@ -1,7 +1,7 @@
 """A small network learns to turn a slider-crank to a pose by the gradient through 120 steps of its mechanics.
 
-Each step is a call, `state = step(state, u)`, in a loop of our own: what the network sees, when it acts and what it costs is written
-here, and `jax.grad` leads through all of it. The starts are drawn on the constraints; Adam improves the mean cost of a batch.
+Each step is a call, `state = step(state, u)`, in a loop that this script writes: it defines what the network sees, when it acts and what it
+costs, and `jax.grad` goes through all of it. The starts are drawn on the constraints; Adam reduces the mean cost of a batch.
 """
 
 import time

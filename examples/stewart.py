@@ -1,4 +1,4 @@
-"""A Stewart platform whose six legs are driven so that it follows a given motion: no freedom is left, reactions are."""
+"""A Stewart platform whose six legs are driven so that it follows a given motion: there is no freedom left, and the reactions are computed."""
 
 import diffrax as dfx
 import jax

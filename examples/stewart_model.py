@@ -1,4 +1,4 @@
-"""A Stewart platform; its legs' lengths come from a motion that is wanted, by closed-form inverse kinematics."""
+"""A Stewart platform; the lengths of its legs follow from a wanted motion by closed-form inverse kinematics."""
 
 import functools
 

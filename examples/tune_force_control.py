@@ -1,7 +1,7 @@
 """The gains of a sampled law for motion and force, tuned on 64 scenarios at once: arms that slide along a round wall and press on it.
 
-The arm of wall_control.py is sampled at 50 Hz by noisy sensors. Scenarios differ by the path along the wall, how far beside it the arm
-starts, the push from outside that the law believes in, and the noise. Higher gains forget errors sooner, but feed noise back.
+The arm of wall_control.py is sampled at 50 Hz by noisy sensors. Scenarios differ in the path along the wall, the initial error of the arm, the external push that the law assumes, and the
+noise. Higher gains reduce errors faster, but feed noise back.
 """
 
 import time

@@ -1,8 +1,8 @@
 """An arm of two links slides along a wall and presses on it with a set force, on a flat and on a round wall.
 
-Motion first, force in what it leaves free (Aghili 2005, sections 4 and 5). A constant force from outside along the normal, of which
-the law's model knows nothing, leaves the force error (1 + G_F) ė + G_I e = 0, and the motion is the same whatever force is asked for.
-Sampled, with inputs held for a period h, both hold up to O(h).
+The motion has priority; the force is controlled in the freedom that it leaves (Aghili 2005, sections 4 and 5). With a constant external
+force along the normal, which the law's model does not include, the force error obeys (1 + G_F) ė + G_I e = 0, and the motion does not depend on the
+demanded force. Sampled, with inputs held for a period h, both hold up to O(h).
 """
 
 import functools

@@ -2,8 +2,8 @@
 # # A thousand motions, and their gradients
 #
 # A run is a function of numbers.
-# So JAX can do it for a thousand rows of numbers in one call, and differentiate it.
-# We ask how far the rocker of a four-bar swings, and what that depends on.
+# So JAX can evaluate it for a thousand rows of numbers in one call, and differentiate it.
+# We compute how far the rocker of a four-bar swings, and on what that depends.
 
 # %%
 import jax
@@ -20,7 +20,7 @@ jax.config.update("jax_enable_x64", True)
 # ## A thousand variants
 #
 # Each row has a length of the coupler, an angle of the crank at the start, and a damping.
-# `swing` lets go of one four-bar for a second, and `summary` says how far its rocker has swung.
+# `swing` releases one four-bar for a second, and `summary` returns how far its rocker has swung.
 
 # %%
 random = np.random.default_rng(0)
@@ -56,8 +56,8 @@ print({name: x.shape for name, x in slopes.items()})
 assert all(bool(jnp.isfinite(x).all()) for x in slopes.values())
 
 # %% [markdown]
-# A derivative should be believed after a check.
-# We move the coupler of the first row by a hair to both sides, and run again.
+# Check a derivative before you use it.
+# We change the coupler's length in the first row by a small step in both directions, and run again.
 
 # %%
 STEP = 1e-4  # m
@@ -69,10 +69,10 @@ print(f"by the coupler: {slope:.3f} rad/m from the gradient, {difference:.3f} ra
 assert abs(slope - difference) < 1e-3 * abs(slope)
 
 # %% [markdown]
-# ## What they are good for
+# ## What the gradients are good for
 #
-# A coupler is never made exactly.
-# With a tolerance of 1 mm the slopes say how far the rocker may be off, for all variants at once.
+# No coupler is made exactly.
+# For a tolerance of 1 mm, the slopes say how far the rocker may be off, for all variants at once.
 
 # %%
 off = 1e-3 * np.abs(np.asarray(slopes["coupler"]))
@@ -85,5 +85,5 @@ assert off[best] < off[worst] / 10
 # ## What this showed
 #
 # `vmap` turns one motion into a thousand, in one call.
-# `grad` leads through each of them, with its loop closed at every step.
-# A gradient tells for each variant what it is sensitive to, before anything is built.
+# `grad` differentiates each of them, with its loop closed at every step.
+# For each variant the gradient tells what it is sensitive to, before anything is built.

@@ -2,8 +2,8 @@
 # # Friction and inertia from a measured motion
 #
 # A four-bar linkage was released from rest, and two encoders recorded it.
-# How heavy to turn are its bars, and how much friction is in its bearings?
-# The record is another engine's, so that the model cannot be right just by being the same.
+# What are the moments of inertia of its bars, and how much friction is in its bearings?
+# Another engine made the record, so that the fit cannot succeed merely because both models are the same.
 
 # %%
 import jax
@@ -19,7 +19,7 @@ F = jm.fit
 # ## The record
 #
 # Encoders measure the angle of the crank, at joint A, and of the rocker, at joint D.
-# To be fair we add noise of 1 %.
+# To be realistic, we add noise of 1 %.
 
 # %%
 SAMPLES = slice(0, 401, 5)
@@ -33,8 +33,8 @@ print(f"{len(ts)} samples in {ts[-1]:.2f} s")
 # %% [markdown]
 # ## The model
 #
-# Lengths and masses are known: somebody measured and weighed the bars.
-# Two inertias and two coefficients of friction are not, and our guesses are far off.
+# Lengths and masses are known: the bars were measured and weighed.
+# Two inertias and two coefficients of friction are unknown, and our guesses are far off.
 
 # %%
 wrong = {"crank.inertia": 1.3, "rocker.inertia": 0.75, "friction A.damping": 0.6, "friction D.damping": 1.4}
@@ -53,8 +53,8 @@ start = jm.assemble(
 # %% [markdown]
 # ## The fit
 #
-# The search moves the four numbers until the model moves as the record does.
-# Its derivatives are exact: they lead through the whole motion.
+# The search changes the four numbers until the model moves like the record.
+# Its derivatives are exact: they go through the whole motion.
 
 # %%
 fit = F.identify(guess, unknown, F.Experiment(ts, start, signals, name="released"))
@@ -64,11 +64,11 @@ print(fit)
 axes = jm.plot.fit(fit)
 
 # %% [markdown]
-# ## May we believe it?
+# ## Is the fit right?
 #
-# The residual is near 1 σ: what is left looks like the noise that we put in.
-# An interval is as good as its promise, which is to hold the truth 95 times in 100.
-# Here we know the truth, because it was put into the other engine.
+# The residual is near 1 σ: what remains looks like the noise that we added.
+# An interval should contain the true value 95 times in 100.
+# Here we know the true values, because they were the input of the other engine.
 
 # %%
 for name, (low, high) in fit.intervals().items():
@@ -79,7 +79,7 @@ assert max(off.values()) < 4 and 0.7 < float(fit.cost * 2 / (2 * len(ts) - 4)) <
 # %% [markdown]
 # ## What this showed
 #
-# Two seconds of two angles tell the inertia of the crank to 4 %, and that of the rocker to 9 %.
-# They tell the friction in A to 20 %, and the friction in D hardly at all: its interval is almost as wide as the value.
-# The last line of the table says so too, since it names the direction that this experiment knows worst.
-# For the friction in D another experiment is needed, one in which the rocker turns faster.
+# Two seconds of two angles determine the inertia of the crank to 4 %, and that of the rocker to 9 %.
+# They determine the friction in A to 20 %, and the friction in D hardly at all: its interval is almost as wide as the value.
+# The last line of the table says so too: it names the direction that this experiment determines worst.
+# To find the friction in D you need another experiment, in which the rocker turns faster.

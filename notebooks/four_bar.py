@@ -2,7 +2,7 @@
 # # A four-bar linkage
 #
 # We build a mechanism, find a pose in which it fits together, let it fall, and look at it.
-# Nothing is taken for granted but a little Python.
+# You only need to know a little Python.
 
 # %%
 import jax
@@ -18,7 +18,7 @@ P = jm.planar
 #
 # A mechanism consists of bodies and joints.
 # A rod of one kilogram and 0.3 metres has two ends, and they are called `a` and `b`.
-# A joint names the two places that it brings together.
+# A joint names the two places that it connects.
 
 # %%
 bars = [P.Body.rod("crank", 1.0, 0.3), P.Body.rod("coupler", 2.0, 0.9), P.Body.rod("rocker", 1.5, 0.7)]
@@ -32,12 +32,12 @@ system = P.Mechanism(bars, pins, gravity=(0.0, -9.81)).build()
 print(system)
 
 # %% [markdown]
-# Three angles describe the mechanism, and the joint that closes the loop takes two of their three freedoms.
+# Three angles describe the mechanism, and the joint that closes the loop removes two of their three freedoms.
 # One freedom is left.
 #
 # ## Assemble
 #
-# We ask for a crank at 1.2 radians, and only guess the other two angles.
+# We want the crank at 1.2 radians, and only guess the other two angles.
 # `assemble` holds the crank and moves the others until the loop is closed.
 
 # %%
@@ -62,8 +62,8 @@ print("pin C after 3 s:", jm.position(system, sol, "coupler.b")[-1].round(3), "m
 assert bool(sol.result == jm.RESULTS.successful)
 
 # %% [markdown]
-# Can we believe it?
-# No friction acts, so the energy must stay what it was.
+# Is this motion right?
+# No friction acts, so the energy must be conserved.
 # The loop must stay closed, too.
 
 # %%
@@ -77,8 +77,8 @@ assert drift < 1e-6 and open_by < 1e-12
 # %% [markdown]
 # ## Look
 #
-# In a notebook the next cell plays.
-# Drag the time, let a point draw its path, choose a curve.
+# In a notebook the next cell plays the motion.
+# Drag the time slider, let a point draw its path, or choose a curve.
 # `jm.plot.page(system, sol, "motion.html")` writes it into a file for any browser, too.
 
 # %%
@@ -90,4 +90,4 @@ player
 #
 # A mechanism is a list of bodies and a list of joints.
 # A rough guess is enough for a pose that fits together exactly.
-# A motion is worth something once a law that it does not know about, here that of energy, confirms it.
+# A law that the integrator does not use, here conservation of energy, confirms a motion.

@@ -4,7 +4,7 @@
 # An arm of three links swings on three hinges.
 # A latch locks the second hinge at 0.4 s.
 # The latch holds 2000 N m, and comes loose when it has to bear more.
-# What happens to the other links in these instants?
+# What happens to the other links at these instants?
 
 # %%
 import jax
@@ -21,11 +21,11 @@ state = jm.assemble(system, jnp.full(3, np.pi / 6))
 axes = jm.plot.draw(system, state)
 
 # %% [markdown]
-# ## Say what happens, and when
+# ## Define the events
 #
 # An event happens at a time, or when a function of the motion rises above zero.
-# The lock keeps the angle at what it is at 0.4 s.
-# The release looks at the torque of the lock.
+# The lock keeps the angle that the hinge has at 0.4 s.
+# The release happens when the torque of the lock rises above its strength.
 
 # %%
 STRENGTH = 2000.0  # N m
@@ -46,11 +46,11 @@ legend = ax.legend()
 
 # %% [markdown]
 # The rate of hinge 2 drops to zero at once, and those of the others jump with it.
-# At the release nothing jumps: the latch only ceases to hold.
+# At the release nothing jumps: the latch just ceases to hold.
 #
 # ## Why the others jump
 #
-# A blow acts in hinge 2 and nowhere else.
+# The blow, an impulse, acts in hinge 2 and nowhere else.
 # So the momenta that belong to hinges 1 and 3 are the same before and after.
 
 # %%
@@ -66,7 +66,7 @@ assert np.allclose(before.v[1], after.v[1], atol=1e-12)
 
 # %% [markdown]
 # It is easy to do this wrongly.
-# Set one rate to zero, leave the others as they are, and the arm gets momentum from nowhere.
+# If you set one rate to zero and leave the others as they are, the arm gains momentum from nowhere.
 
 # %%
 naive = np.asarray(mass @ (before.v[0].at[1].set(0.0) - before.v[0]))
@@ -90,6 +90,6 @@ assert np.ptp(np.asarray(sol.q)[held, 1]) < 1e-9
 # %% [markdown]
 # ## What this showed
 #
-# A joint that locks strikes the whole mechanism, not only its own axis.
-# The momenta of the directions that stay free tell whether a jump is right.
+# The blow of a locking joint acts on the whole mechanism, not only on its own axis.
+# The momenta of the directions that stay free show whether a jump is right.
 # An event may depend on a load, and the run finds the instant by itself.

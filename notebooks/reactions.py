@@ -4,7 +4,7 @@
 # A platform stands on three parallel uprights.
 # Two would be enough to carry and to guide it.
 # The third one makes the linkage over-constrained: it moves all the same, because its lengths fit.
-# Some loads of its bearings then cannot be told by any rigid model, and a program that prints them prints its own choice.
+# No rigid model determines all loads of its bearings then, and a program that prints them makes an arbitrary choice.
 
 # %%
 import jax
@@ -33,7 +33,7 @@ state = jm.assemble(system)
 # %% [markdown]
 # ## Count
 #
-# `diagnose` counts the constraints, and how many of them say something new.
+# `diagnose` counts the constraints, and how many of them are independent.
 
 # %%
 diagnosis = jm.diagnose(system, state)
@@ -41,9 +41,9 @@ print(f"{system.m} constraints, of which {diagnosis.rank} are independent, for {
 assert (system.m, diagnosis.rank, system.nv) == (12, 11, 12)
 
 # %% [markdown]
-# Twelve velocities less eleven independent constraints leave one freedom, as it should be.
+# Twelve velocities less eleven independent constraints leave one freedom, as expected.
 # One constraint of twelve is redundant.
-# There is one way to change the loads without any change of the motion.
+# So there is one way to change the loads without changing the motion.
 #
 # ## Ask which loads are unique
 
@@ -53,16 +53,16 @@ print(report)
 axes = jm.plot.draw(system, state, report=report)
 
 # %% [markdown]
-# Every joint is tied to every other one.
-# The last column says what is not determined, in the axes of the joint's second body.
-# For a foot that is the upright, and its fx is the push along it.
-# For a head that is the platform.
+# The loads of all joints depend on each other.
+# The last column says which components are not determined, in the axes of the joint's second body.
+# For a foot this is the upright, and its fx is the force along it.
+# For a head it is the platform.
 #
 # ## Two programs, two answers, one motion
 #
-# We play two programs that differ in what they leave out.
+# We imitate two programs that leave out different constraints.
 # The first one ignores that foot 0 is held vertically, the second one ignores that foot 1 is.
-# Both may do so: the other constraints imply what is left out.
+# Both may do so: the other constraints imply the one that is left out.
 
 
 # %%
@@ -81,12 +81,12 @@ assert np.allclose(first_motion, second_motion, atol=1e-9) and np.abs(first - se
 
 # %% [markdown]
 # The motion is the same, and the bearing of foot 1 carries 54 N or nothing.
-# So neither number may be used to choose a bearing.
+# So use neither number to choose a bearing.
 #
 # ## What can be trusted
 #
 # The sum can: the ground carries the whole mechanism, however it shares the load.
-# So can the force across an upright, which is what turns it.
+# So can the force across an upright, which turns it.
 
 # %%
 across = np.array([-head[1], head[0]])
@@ -98,7 +98,7 @@ assert np.allclose(first.sum(axis=0), second.sum(axis=0)) and np.allclose(first 
 # ## What a designer does about it
 #
 # Without the middle upright's head nothing is redundant, and every load is determined.
-# The other way out is to let the bearings give way, since then the stiffest one carries most.
+# Alternatively, make the bearings elastic; then the stiffest one carries most.
 
 # %%
 lighter = P.Mechanism([*uprights, platform], [*feet, heads[0], heads[2]], gravity=(0.0, -9.81)).build("absolute")
@@ -112,4 +112,4 @@ assert determined == ["foot0", "foot1", "foot2", "head0", "head2"]
 #
 # The motion of an over-constrained linkage is unique, and some of its bearing loads are not.
 # `analyse_reactions` says which ones, before anybody trusts a number.
-# Sums and forces in the directions of motion stay good.
+# Sums, and forces in the directions of motion, remain reliable.

@@ -3,7 +3,7 @@
 #
 # A motor turns the crank of a four-bar linkage to an angle and holds it there.
 # Its controller has two gains.
-# By hand one tries a few; here the gradient of the whole motion finds them.
+# By hand you would try a few values; here the gradient of the whole motion finds them.
 
 # %%
 import jax
@@ -18,10 +18,10 @@ jax.config.update("jax_enable_x64", True)
 F = jm.fit
 
 # %% [markdown]
-# ## Where we want to be
+# ## The goal
 #
-# The crank shall go to 1 rad.
-# It starts at one of two angles, so that the gains do not suit one start only.
+# The crank should go to 1 rad.
+# It starts at one of two angles, so that the gains are not tuned for one start only.
 
 # %%
 TARGET, TS = 1.0, np.linspace(0.0, 1.0, 51)
@@ -44,10 +44,10 @@ for x, sol in by_hand.items():
 # The gains of our first try are too low.
 # The weight of the bars pulls the crank half a radian down.
 #
-# ## Say what is good
+# ## Define the objective
 #
-# Good is near the target, without large torques.
-# Both go into one number, and 1 N m counts as much as 0.03 rad.
+# A good motion is near the target, without large torques.
+# Both enter one number, in which 1 N m counts as much as 0.03 rad.
 
 
 # %%
@@ -80,8 +80,7 @@ ax.set(xlabel="t in s", ylabel="angle of the crank in rad")
 legend = ax.legend(fontsize=8)
 
 # %% [markdown]
-# Two cases are few.
-# So we try a start that the search has not seen.
+# Two cases are few, so we try a start that the search has not seen.
 
 # %%
 unseen = jm.assemble(system, {"A": 0.0, "B": 0.5, "D": 1.5}, hold=["A"])
@@ -92,6 +91,6 @@ assert costs[1] < 0.7 * costs[0]
 # %% [markdown]
 # ## What this showed
 #
-# Tuning needs a function that says what is good, and a few cases.
-# Gradients through whole motions do the rest, with the constraints of the linkage in them.
-# A case that was not tuned for tells whether the gains are good in general.
+# Tuning needs an objective function and a few cases.
+# Gradients through whole motions do the rest, and they include the constraints of the linkage.
+# A case that was not used for tuning shows whether the gains are good in general.

@@ -197,7 +197,7 @@ def test_a_run_is_kept_and_looked_at_later(written, tmp_path, capsys, monkeypatc
     assert main(["view", str(path), *words, "--out", str(tmp_path / "same.html"), "--no-open"]) == 0
     assert (tmp_path / "run.html").read_text() == (tmp_path / "same.html").read_text()
     assert main(["view", str(run), "--set", "pivot=1", "--no-open"]) == 1
-    assert "--set must not stand with a run" in capsys.readouterr().err
+    assert "--set must not be given with a saved run" in capsys.readouterr().err
     assert main(["simulate", str(path), *words, "--out", str(tmp_path / "run.csv")]) == 0
     with xarray.open_dataset(run) as file:
         data = file.load()

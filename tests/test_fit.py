@@ -145,7 +145,7 @@ def test_the_report_holds_residuals_and_a_table(noisy):
     np.testing.assert_allclose(signal.residual[:, 0], (model - NOISY) / 0.02, atol=1e-5)
     assert float(found.cost) == pytest.approx(0.5 * float(jnp.sum(signal.residual**2)), rel=1e-12)
     text = str(found)
-    assert "41 samples" in text and "converged" in text and "Known worst" in text
+    assert "41 samples" in text and "converged" in text and "Least certain" in text
 
 
 def test_several_fits_and_failed_ones_print_in_a_line(noisy):
@@ -280,7 +280,7 @@ def test_what_residuals_tell_is_printed():
         [name, "0.6" if name == "p2" else "not determined"] for name in ("p0", "p1", "p2", "p3")
     ]
     assert {one, other} == {"Nothing measured depends on p3.", "Nothing measured changes along +100 % p0, -50 % p1."}
-    assert worst == "Known worst, to 45 % for σ as given, is +100 % p1, +50 % p0."
+    assert worst == "Least certain, to 45 % for the given σ: +100 % p1, +50 % p0."
     blind = Identifiability.of(np.zeros((6, 1)), ("p",), 1, np.ones(1))
     assert str(blind).splitlines()[1:] == ["p          not determined", "Nothing measured depends on p."]
 

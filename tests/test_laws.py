@@ -678,7 +678,7 @@ def test_one_motor_for_two_freedoms():
     check_shares(system, state, found, ["base1"])
     assert (found.freedoms, found.rank, found.controllable) == (2, 1, False)
     assert found.remedy == ("base2",) and list(found.potencies) == [f"{name} motor" for name in MOTORS]
-    assert "No actuator works in the motion of elbow1, base2, elbow2, tip" in str(found)
+    assert "No actuator acts on the motion of elbow1, base2, elbow2, tip" in str(found)
     assert "1 more actuator at base2 would be enough." in str(found)
 
 
@@ -694,7 +694,9 @@ def test_aligned_distal_links():
     shares = [found.shares[name] for name in ("base1", "elbow1", "base2", "elbow2")]
     np.testing.assert_allclose(shares[::2], 0, atol=1e-12)
     assert shares[1] > 0.4 and abs(shares[1] - shares[3]) < 1e-12
-    assert found.chart < 1e-12 and any("do not tell the motion of elbow1, elbow2" in text for text in found.verdicts)
+    assert found.chart < 1e-12 and any(
+        "do not determine the motion of elbow1, elbow2" in text for text in found.verdicts
+    )
     again = control.controllability(system, state, output=["elbow1"], limits=jnp.array([1.0, 0.0, 1.0]))
     assert again.controllable and again.potencies["base2 motor"] == 0
     assert len(again.verdicts) == 1 and again.verdicts[0].startswith("1 freedom without output, in the motion of base1")

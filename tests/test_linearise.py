@@ -378,7 +378,7 @@ def test_modes_are_those_of_one_state_with_known_numbers():
         several.modes()
     with pytest.raises(ValueError, match=r"must be that of one state, but has leading axes \(2,\)"):
         jm.control.lqr(several, np.eye(4), 1.0)
-    with pytest.raises(ValueError, match="what is to be differentiated is A itself"):
+    with pytest.raises(ValueError, match="to differentiate, use A itself"):
         jax.jit(lambda found: found.eigenvalues)(of_two())
 
 
@@ -798,7 +798,7 @@ def test_what_linearise_refuses():
         jm.linearise(system, jm.as_state(system, [0.5, 0.6]))
     with pytest.raises(ValueError, match="`independent` must hold names where values are traced, but is None"):
         jax.jit(lambda s: jm.linearise(system, s).A)(state)
-    with pytest.raises(ValueError, match="what is to be differentiated is A itself"):
+    with pytest.raises(ValueError, match="to differentiate, use A itself"):
         jax.jit(lambda s: jm.linearise(system, s, independent=["x"]).eigenvalues)(state)
 
 

@@ -227,9 +227,7 @@ def test_what_has_no_image_is_named():
     joints = [P.Revolute("O", "ground", "rod.a")]
     with pytest.raises(ValueError, match="Element 'law' of class `JointForce` must not be mirrored"):
         P.Mechanism([rod], joints, forces=[P.JointForce("law", "O", lambda m: 1.0)]).mirrored()
-    with pytest.raises(
-        ValueError, match="Body 'part' must not be mirrored, since nothing tells the image of a `Wedge`"
-    ):
+    with pytest.raises(ValueError, match="Body 'part' must not be mirrored, since the image of a `Wedge` is not known"):
         P.Mechanism([P.Body("part", shape=Wedge((0.2, 0.1)), mass=1.0)]).mirrored()
     with pytest.raises(ValueError, match="`along` must"):
         P.Mechanism([rod], joints).mirrored(along=(1.0, 0.0, 0.0))

@@ -393,7 +393,7 @@ def test_urdf_that_is_written_has_friction_gears_and_empty_links(written):
     gear, friction = again.elements["elbow_mimic"], again.elements["elbow_friction"]
     assert (gear.joints, float(gear.ratio), float(gear.offset)) == (("pivot", "elbow"), -2.0, 0.3)
     np.testing.assert_allclose((float(friction.viscous), float(friction.coulomb)), (0.3, 0.5), rtol=1e-15)
-    with pytest.raises(ValueError, match="URDF has no words for 'dry'"):
+    with pytest.raises(ValueError, match="URDF cannot express 'dry'"):
         jm.models.to_urdf(mechanism.joined(forces=[S.JointFriction("dry", "pivot", coulomb=1.0, speed=0.1)]))
 
 
@@ -420,7 +420,7 @@ def test_what_urdf_has_no_words_for_is_refused_by_name():
         [jm.spatial.Spherical("ball", "ground", "a")],
         forces=[jm.spatial.SpringDamper("spring", "ground", "a")],
     )
-    with pytest.raises(ValueError, match="URDF has no words for 'spring' and 'ball'"):
+    with pytest.raises(ValueError, match="URDF cannot express 'spring' and 'ball'"):
         jm.models.to_urdf(mechanism)
 
 
@@ -692,13 +692,13 @@ def test_sidecars_are_refused_likewise(written, text, reason):
 
 
 def test_other_formats_are_refused_by_name(written, tmp_path):
-    with pytest.raises(ValueError, match="is USD, which is not read"):
+    with pytest.raises(ValueError, match="is USD, which is not supported"):
         jm.load(tmp_path / "a.usda")
     with pytest.raises(ValueError, match="Argument `path` must be a file"):
         jm.load(tmp_path / "none.urdf")
     with pytest.raises(ValueError, match=r"model\.toml: .*must have `space`"):
         jm.load(written("version = 1\n", "model.toml"))
-    with pytest.raises(ValueError, match=r"Argument `stops` must be None for a text of ours"):
+    with pytest.raises(ValueError, match=r"Argument `stops` must be None for a text of `Mechanism.to_text`"):
         jm.load(written(jm.load(written(RIGHT)).mechanism.to_text(), "model.toml"), stops={"pivot": (1.0, 0.0)})
     with pytest.raises(ValueError, match=r"Argument `loops` must be a file, but 'none\.yaml' is none"):
         jm.load(written(RIGHT), loops="none.yaml")

@@ -175,7 +175,7 @@ def test_keyframes_are_read_again_as_they_were(written):
     ],
 )
 def test_what_mjcf_has_no_words_for_is_refused_by_name(change, names):
-    with pytest.raises(ValueError, match=f"MJCF has no words for {names}; write the mechanism `without` them"):
+    with pytest.raises(ValueError, match=f"MJCF cannot express {names}; write the mechanism `without` them"):
         changed = change(arm())
         jm.models.to_mjcf(changed, cut=[name for name in ("loop",) if name in changed.elements])
 

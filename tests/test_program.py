@@ -81,7 +81,7 @@ def test_without_the_compiler_it_is_told_once_why_and_what_it_costs():
     first, second, third = ast.literal_eval(told)
     assert kind == "llvmlite is not installed (`pip install llvmlite`)"
     assert not first and not third and len(second) == 1
-    assert f"10 to 100 times as long as they could, for no code is compiled: {kind}." in second[0]
+    assert f"10 to 100 times as long as they could, because no code is compiled: {kind}." in second[0]
     assert any(line.startswith("steps") and line.endswith(kind) for line in shown)
 
 

@@ -1905,9 +1905,9 @@ def test_a_mechanism_that_only_exact_lengths_let_move_is_diagnosed(unit):
     start = jm.assemble(exact)
     found, other = jm.diagnose(exact, start), jm.diagnose(longer, jm.assemble(longer, {"a": 0.1}))
     assert found.singular_around and (found.rank, found.rank_nearby) == (1, 2)
-    assert "only exact lengths let it move" in str(found)
+    assert "can move only because its lengths are exact" in str(found)
     assert not other.singular_around and other.rank == other.rank_nearby == 2
-    with pytest.raises((ValueError, RuntimeError), match="all poses around as singular, change a length"):
+    with pytest.raises((ValueError, RuntimeError), match="all poses around are singular too, change a length"):
         jm.simulate(exact, start, [0.1])
 
 

@@ -333,7 +333,7 @@ def test_what_cannot_be_commanded_is_refused_by_name():
     told = C.Sum(lame, C.GravityCompensation("base1")).check(
         system.acting_at(lame.acts_at), state, jm.formulation.KKT()
     )
-    assert told[0].startswith("At the start: No actuator works in the motion of")
+    assert told[0].startswith("At the start: No actuator acts on the motion of")
     assert tuple(C.controllability(system.acting_at(MOTORS), state).potencies) == tuple(MOTORS)
     with pytest.raises(TypeError, match="`state` must hold known numbers"):
         jax.eval_shape(lambda state: C.controllability(system, state).rank, state)
@@ -424,7 +424,7 @@ def test_more_outputs_than_freedoms_are_refused_and_others_told_of():
         C.Track(["x", "y"], 0.0, 1.0, 1.0).check(system, state)
     assert C.Track("x", 0.0, 1.0, 1.0).check(system, state) == []
     told = C.Sum(C.Track("y", 0.0, 1.0, 1.0)).check(system, state)
-    assert told == ["At the start: The outputs do not tell the motion of x, or not independently."]
+    assert told == ["At the start: The outputs do not determine the motion of x, or not independently."]
 
 
 @pytest.mark.parametrize("gains", [([[9.0]], 6.0), (9.0, [[6.0]])])
@@ -452,7 +452,7 @@ def test_places_where_an_actuator_would_help():
         "  place             would help by",
         "  cart              0.00",
     ]
-    assert lines[-1] == "  No actuator works in the motion of pole; 1 more actuator at pole would be enough."
+    assert lines[-1] == "  No actuator acts on the motion of pole; 1 more actuator at pole would be enough."
 
 
 def test_joints_may_be_too_few_to_help():
@@ -461,7 +461,7 @@ def test_joints_may_be_too_few_to_help():
     system = P.Mechanism(bodies, [P.Revolute("pin", "ground", "held")]).build()
     found = C.controllability(system, jm.as_state(system, jnp.zeros(4)))
     assert (found.freedoms, found.rank, found.remedy) == (4, 0, ()) and set(found.shares) == {"pin"}
-    assert found.verdicts == ("No actuator works in 4 freedoms.",)
+    assert found.verdicts == ("No actuator acts on 4 freedoms.",)
 
 
 def test_what_outputs_do_not_tell():
@@ -469,7 +469,7 @@ def test_what_outputs_do_not_tell():
     told = lambda *output: C.controllability(system, state, output=output).verdicts
     assert told("cart", "pole") == ()
     assert told("cart") == ("1 freedom without output, in the motion of pole, will move by itself, perhaps unstably.",)
-    assert told("cart", "cart") == ("The outputs do not tell the motion of pole, or not independently.",)
+    assert told("cart", "cart") == ("The outputs do not determine the motion of pole, or not independently.",)
     assert told("cart", "cart", "pole") == (
         "There are 3 outputs for 2 freedoms: they can be met together by chance only.",
     )

@@ -281,7 +281,7 @@ def test_what_was_tuned_prints_in_a_few_lines():
     well = told_by(result=jm.RESULTS.successful, failures={"near": jnp.array(0)}, check=check)
     assert well[4:] == str(check).splitlines()
     still = told_by(result=jm.RESULTS.successful, history=jnp.array([1.5]))
-    assert still[1] == "The start is a minimum, or nothing that is looked for changes the objective."
+    assert still[1] == "The start is a minimum, or no parameter changes the objective."
 
 
 def nothing(system, motion):

@@ -38,9 +38,9 @@ def test_a_result_is_announced_with_its_words_and_where():
     announce(R.successful)
     assert repr(R.successful).endswith("RESULTS<successful>") and "`control` returns" in R[R.nonfinite]
     announce(jax.vmap(lambda ok: R.where(ok, R.successful, R.nonfinite))(jnp.array([True, True])))
-    with pytest.raises(RuntimeError, match=r"`KKT` needs it so on null\(C\) only\.$"):
+    with pytest.raises(RuntimeError, match=r"`KKT` needs that on null\(C\) only\.$"):
         announce(jax.jit(lambda: R.where(False, R.successful, R.nonfinite))())
-    with pytest.raises(RuntimeError, match=r"It is so at index 1 of the motion\.$"):
+    with pytest.raises(RuntimeError, match=r"This happens at index 1 of the motion\.$"):
         announce(jax.vmap(lambda ok: R.where(ok, R.successful, R.unfit_choice))(jnp.array([True, False, False])))
 
 
@@ -52,9 +52,9 @@ def test_reactions_tell_what_they_cannot_find():
     flagged = jm.reactions(CROSS, states, throw=False)
     assert are(flagged.result, R.successful, R.undetermined_motion, R.nonfinite)
     np.testing.assert_allclose(flagged.vdot[0], 0, atol=1e-12)
-    with pytest.raises(RuntimeError, match=r"motion is not determined.* It is so at index 1 of the motion"):
+    with pytest.raises(RuntimeError, match=r"motion is not determined.* This happens at index 1 of the motion"):
         jm.reactions(CROSS, states)
-    with pytest.raises(RuntimeError, match=r"as singular, change a length\.$"):
+    with pytest.raises(RuntimeError, match=r"are singular too, change a length\.$"):
         jm.reactions(CROSS, jax.tree.map(lambda x: x[1], states))
     inside = jax.jit(jax.vmap(lambda s: jm.reactions(CROSS, s).result))(states)
     assert are(inside, R.successful, R.undetermined_motion, R.nonfinite)
@@ -81,7 +81,7 @@ def test_a_state_off_its_constraints_has_no_reaction(unit):
     )
     flagged = jm.reactions(system, states, throw=False)
     assert are(flagged.result, R.successful, R.successful, R.inconsistent_state, R.inconsistent_state)
-    with pytest.raises(RuntimeError, match=r"violates its constraints .* It is so at index 2 of the motion\.$"):
+    with pytest.raises(RuntimeError, match=r"violates its constraints .* This happens at index 2 of the motion\.$"):
         jm.reactions(system, states)
 
 

@@ -31,23 +31,23 @@ def batched(
     mesh: Mesh | None = None,
     cost: Annotated[Any, function_of("row")] | None = None,
 ) -> Callable[[Any], Any]:
-    """`fn` over the leading axis of all arrays of its argument, by groups of rows that fit into memory.
+    """Applies `fn` over the leading axis of all arrays of its argument, in groups of rows that fit into memory.
 
     Each group is one call of one compiled program; the last one is filled up with its last row. With a mesh the rows of a
     group are spread over its devices, which work independently, without communication. Results are gathered in the memory
     of the host. A row's result depends on the size of the groups by rounding only, and not on other rows. `fn` should report
     failures, as `simulate` does with `throw=False`: an error that it raises ends the whole call.
 
-    A group takes as long as its slowest row. With `cost` rows that take equally long work together; results keep the order of
+    A group takes as long as its slowest row. With `cost`, rows that take equally long form a group; results keep the order of
     the rows.
 
     Args:
         fn: a function of one row; it may return any pytree, such as a `Solution`.
-        size: rows in a group, on all devices together, also where there are fewer rows; by default as many as there are and `memory`
-            allows, at most 256 on a CPU and 131,072 on another device.
+        size: rows in a group, on all devices together, also if there are fewer rows; by default as many as there are and as `memory` allows,
+            at most 256 on a CPU and 131,072 on another device.
         memory: budget in bytes on each device for arguments, results and temporaries of a program, as XLA states them; half of the
             device's memory by default. A program that exceeds it is compiled once more, for fewer rows.
-        mesh: devices, in a mesh with one axis, such as `jax.make_mesh((4,), ("rows",))`; of several processes its own ones. One
+        mesh: devices, in a mesh with one axis, such as `jax.make_mesh((4,), ("rows",))`; with several processes, the devices of this one. One
             device by default.
         cost: `cost(row)` returns a number that grows with the time that a row takes, such as its largest speed, or `num_steps` of
             a run with loose tolerances.

@@ -109,7 +109,7 @@ def command_parser() -> argparse.ArgumentParser:
 
 def _of_models(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "model", type=pathlib.Path, help="URDF, MJCF, SDF, a text of ours (.toml); for `view` a run too (.nc)"
+        "model", type=pathlib.Path, help="URDF, MJCF, SDF, a text of a mechanism (.toml); for `view` a run too (.nc)"
     )
     command.add_argument("--base", choices=("fixed", "free"), default="fixed", help="how the root of a URDF is held")
     command.add_argument("--exclude", action="append", default=[], metavar="NAME", help="an element that is not read")

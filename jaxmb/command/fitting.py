@@ -29,17 +29,17 @@ def described_fit(path: pathlib.Path) -> Fit:
         output = "fitted.toml"          # may be left out
         max_iterations = 50
 
-        [parameters."rod.mass"]         # names as of `jaxmb.fit.Parameter`
+        [parameters."rod.mass"]         # names as in `jaxmb.fit.Parameter`
         min = 0.1                       # nominal, min, max and frozen may be left out
 
         [[experiments]]
-        record = "swing.toml"           # as of `jaxmb.records.read_described`
+        record = "swing.toml"           # as in `jaxmb.records.read_described`
         start = {pivot = 0.3}           # coordinates, and with speed velocities; hold names those that must not be changed
-        fit_start = true                # with windows and name as of `jaxmb.fit.Experiment`
-        inputs = {motor = "torque"}     # by actuator a column of the record, as of `jaxmb.control.Recorded`; others do nothing
+        fit_start = true                # with windows and name as in `jaxmb.fit.Experiment`
+        inputs = {motor = "torque"}     # by actuator a column of the record, as in `jaxmb.control.Recorded`; others do nothing
 
         [experiments.signals.angle]     # a column of the record
-        of = "pivot"                    # with sigma and bias as of `jaxmb.fit.Signal`
+        of = "pivot"                    # with sigma and bias as in `jaxmb.fit.Signal`
         sigma = 0.01
 
     Raises:

@@ -146,7 +146,7 @@ def _view(options: argparse.Namespace) -> int:
 
         for word in ("set", "speed", "pose"):
             if getattr(options, word):
-                raise ValueError(f"Argument --{word} must not stand with a run, which is over, but does.")
+                raise ValueError(f"Argument --{word} must not be given with a saved run, but is.")
         name, system, solution = stored_run(options.model)
     else:
         model, system, solution = _run(options)

@@ -22,14 +22,14 @@ from .plant import Plant
 class Affine(eqx.Module):
     """v̇ = v̇₀ + T u, reaction = R₀ + R' u, λ = λ₀ + λ' u.
 
-    Forces that depend on the inputs otherwise than by B u are those at u = 0.
+    Forces that depend on the inputs in another way than B u are those at u = 0.
 
     Attributes:
         vdot: v̇₀ (nv,).
         by_input: T = Y B (nv, nu), Y = (P M P)⁺ with Aghili's projector P.
         reaction: R₀ (nv,).
         reaction_by_input: R' = −(I − M Y) B (nv, nu).
-        multipliers: λ₀ (m,), as of `jaxmb.formulation.Acceleration`.
+        multipliers: λ₀ (m,), as in `jaxmb.formulation.Acceleration`.
         multipliers_by_input: λ' (m, nu), whose Cᵀλ' is R'.
     """
 
@@ -99,9 +99,9 @@ class Drive(eqx.Module):
 
 @contract
 def drive(plant: Plant, limits: Limits | None = None) -> Drive:
-    """How the inputs move the mechanism.
+    """How the inputs accelerate the mechanism.
 
-    At a pose where rows are degenerate D spans null([C; ZᵀK]), as motions do.
+    At a pose with degenerate rows D spans null([C; ZᵀK]), as the possible motions do.
 
     Args:
         plant: the mechanism at an instant.
@@ -168,14 +168,14 @@ def free_directions(plant: Plant) -> Float[Array, "nv nv"]:
 def split_input(
     plant: Plant, u: Float[Array, " nu"], limits: Limits | None = None
 ) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
-    """The potent and the impotent part of an input: one moves, the other changes reactions only.
+    """The potent part of an input, which moves the mechanism, and the impotent part, which changes reactions only.
 
     With A = D B W^(1/2) they are W^(1/2) A⁺A W^(−1/2) u and the rest (Aghili's potent and impotent forces, as inputs).
 
     Args:
         plant: the mechanism at an instant.
         u: inputs (nu,); zero where the limit is.
-        limits: as of `drive`.
+        limits: as in `drive`.
     """
     actuators = drive(plant, limits)
     share = quotient(u, actuators.limits)
@@ -189,6 +189,6 @@ def split_input(
 @contract
 @program
 def split_force(plant: Plant, force: Float[Array, " nv"]) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
-    """The part M Y f of a generalised force that moves, and the rest f − M Y f, which the reaction takes up."""
+    """The part M Y f of a generalised force that moves the mechanism, and the rest f − M Y f, which the reaction balances."""
     answer = plant.respond_to_forces(force[:, None])
     return force + answer.reaction[:, 0], -answer.reaction[:, 0]

@@ -40,16 +40,16 @@ class Controllability(TextInNotebooks):
         rank: of D B W^(1/2): how many of them the inputs can choose.
         rank_tol: the cut-off.
         actuation: the k-th singular value of D B W^(1/2) in units of ‖M^(−1/2) B W^(1/2)‖₂; zero if there are fewer inputs.
-        shares: by name of a joint velocity, or of one of the system that was not built from a mechanism, which part of the motion
-            that an actuator there would make lies where no actuator works, in the metric of M; above zero exactly where an actuator
-            there would help.
-        remedy: a smallest set of places for more actuators that lets all motions be chosen.
-        potencies: by input, which part of the acceleration that it would make without constraints moves the mechanism; the rest
-            loads constraints.
+        shares: by name of a joint velocity, or of a velocity of a system that was not built from a mechanism: the part of the motion caused
+            by an actuator there that no other actuator can cause, in the metric of M. It is positive if and only if an actuator there would
+            help.
+        remedy: a smallest set of places for further actuators with which all motions can be chosen.
+        potencies: by input, the part of the acceleration that it would cause without constraints that moves the mechanism; the rest loads
+            constraints.
         indeterminate: whether the motion itself is not determined at this pose.
         outputs: number of outputs; None without any.
         chart: smallest singular value of J Dᵀ, rows in units of ‖J_i M^(−1/2)‖.
-        untold: as `shares`, of the motion that the outputs do not tell.
+        untold: as `shares`, for the motion that the outputs do not determine.
     """
 
     t: float
@@ -72,18 +72,18 @@ class Controllability(TextInNotebooks):
 
     @property
     def verdicts(self) -> tuple[str, ...]:
-        """What is wrong, in sentences; nothing if a motion law can do all that it may be asked for."""
+        """The problems, in sentences; none if a motion law can produce any motion."""
         sentences = []
         if self.indeterminate:
             sentences.append(
-                "The motion is not determined at this pose: inputs cannot tell which of several motions leads on."
+                "The motion is not determined at this pose: inputs cannot select one of several possible motions."
             )
         if not self.controllable:
             names, count = _participants(self.shares), counted(len(self.remedy), "more actuator")
             sentences.append(
-                f"No actuator works in the motion of {names}; {count} at {' and '.join(self.remedy)} would be enough."
+                f"No actuator acts on the motion of {names}; {count} at {' and '.join(self.remedy)} would be enough."
                 if self.remedy
-                else f"No actuator works in {counted(self.freedoms - self.rank, 'freedom')}."
+                else f"No actuator acts on {counted(self.freedoms - self.rank, 'freedom')}."
             )
         if self.outputs is not None and self.chart is not None:
             if self.outputs > self.freedoms:
@@ -93,7 +93,7 @@ class Controllability(TextInNotebooks):
                 )
             elif self.chart <= self.rank_tol:
                 sentences.append(
-                    f"The outputs do not tell the motion of {_participants(self.untold)}, or not independently."
+                    f"The outputs do not determine the motion of {_participants(self.untold)}, or not independently."
                 )
             elif self.outputs < self.freedoms:
                 sentences.append(
@@ -136,7 +136,7 @@ def controllability(
         system: the system.
         state: one assembled state, with known numbers.
         limits: W^(1/2) (nu,), the largest inputs; 0 for one that must not be used; 1 for each if None.
-        output: what is to be moved, if its relation to the freedoms is to be told, too.
+        output: what is to be moved, to report its relation to the freedoms too.
         formulation: `GaussProjection()` by default.
 
     Raises:
@@ -148,7 +148,7 @@ def controllability(
         >>> cart = jm.System(("cart", "pole"), mass=lambda t, q, p: jnp.array([[2.0, jnp.cos(q[1])], [jnp.cos(q[1]), 1.0]]),
         ...                  actuation=lambda t, q, p: jnp.array([[1.0], [0.0]]))
         >>> print(jm.control.controllability(cart, jm.assemble(cart, [0.0, 0.0])).verdicts[0])
-        No actuator works in the motion of pole; 1 more actuator at pole would be enough.
+        No actuator acts on the motion of pole; 1 more actuator at pole would be enough.
     """
     expect_concrete(system=system, state=state)
     plant = Plant.at(system, state, formulation)

@@ -210,7 +210,7 @@ class Sum(AbstractController):
         if holding:
             raise ValueError(
                 f"Argument `control` must be sampled, `jaxmb.control.Sampled(…, period)`, where `{holding[0]}` as a part of `Sum` holds its outputs between "
-                "samples; or give a table that goes straight from one value to the next."
+                "samples; or give a table that is interpolated linearly."
             )
 
     @property

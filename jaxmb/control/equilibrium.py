@@ -82,31 +82,32 @@ def equilibrium(
 ) -> Equilibrium:
     """A pose at which the system stays at rest: φ(t, q) = 0 and D F(t, q, 0, u) = 0, D Cᵀ = 0.
 
-    D F = 0 says that v̇ = 0 from rest. Newton's method with step-length control, or, where that leads nowhere, along the
-    forces: each of its steps is the shortest, in the metric of M, that satisfies both to first order. Redundant rows change nothing, and where equilibria form
-    a family one near the start is found. It may be stable or not: `linearise` tells.
+    D F = 0 means that v̇ = 0 from rest. The method is Newton's with step-length control; where this makes no progress it moves along the
+    forces. Each step is the shortest, in the metric of M, that satisfies both equations to first order. Redundant rows change nothing. If
+    equilibria form
+    a family, one near the start is found. It may be stable or not: see `linearise`.
 
-    Inputs to be solved for act like constraints: the pose moves as far only as they cannot hold it, and at the pose that is
-    found they have the least Σ (u_i/w_i)².
+    Inputs in `solve_inputs` act like constraints: the pose moves only as far as they cannot hold it, and at the resulting pose
+    they have the least Σ (u_i/w_i)².
 
-    Derivatives are those of the equations, of any order, with respect to everything but the start, which tells where to look
-    only; coordinates that are held keep theirs. Nothing of LAPACK is called, so that batches under `jax.vmap` are safe.
+    Derivatives are those of the equations, of any order, with respect to everything but the start, which only says where to search;
+    held coordinates keep their derivatives. LAPACK is not called, so that batches under `jax.vmap` are safe.
 
     Args:
         system: the system.
         start: a `State`, whose time and mode it keeps, or a guess of the coordinates, from which `assemble` makes one.
         u: inputs (nu,) that are given; zero by default.
-        solve_inputs: names of inputs to be solved for, True for all, or their weights w by name, such as their limits.
+        solve_inputs: names of inputs to solve for, True for all, or their weights w by name, such as their limits.
         hold: names or indices of coordinates that keep their values.
         t: time, with a guess.
-        throw: whether to raise where none is found; `result` says it in any case.
+        throw: whether to raise an error if none is found; `result` reports it in any case.
 
     Returns:
         An `Equilibrium`.
 
     Raises:
-        ValueError: if none is found, with the coordinate that is furthest from balance; for constraints that move or cannot be
-            satisfied; for names and shapes that do not fit. Where values are traced the compiled program raises it.
+        ValueError: if none is found, with the coordinate that is furthest from balance; for constraints that move or cannot be satisfied; for
+            names and shapes that do not fit. If values are traced, the compiled program raises the error.
 
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm

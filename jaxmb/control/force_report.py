@@ -38,7 +38,7 @@ class ForceReport(TextInNotebooks):
         spare: how many forces at most can be commanded beside the motion, rank B − rank(D B).
         rank: how many of these can be.
         rank_tol: the cut-off.
-        authority: smallest singular value of their answer to inputs that move nothing, as of `HybridCommand`.
+        authority: smallest singular value of their answer to inputs that move nothing, as in `HybridCommand`.
         ambiguous: by force, which part of it a rigid model does not determine, ‖S_i (I − C C⁺)‖/‖S_i‖ with rows in units of their own.
         beyond: by force, how much of it is beyond the actuators: 1 if they do not change it at all.
         undefined: forces of multipliers that are undefined here, of rows that are degenerate at this pose.

@@ -22,7 +22,7 @@ class GravityCompensation(AbstractController):
 
     Args:
         joints: names of joint coordinates at which the inputs act; None for the system's own inputs.
-        limits: as of `Track`.
+        limits: as in `Track`.
         model: likewise.
     """
 

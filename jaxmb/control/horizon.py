@@ -94,7 +94,7 @@ class Law(eqx.Module):
 
 
 class Guess(eqx.Module):
-    """What a search begins with: inputs that answer deviations, u_k + gain_k (x − x_k), so that they keep an unstable motion from another start.
+    """The start of a search: inputs that react to deviations, u_k + gain_k (x − x_k), so that they stabilise an unstable motion from another start.
 
     Attributes:
         x: coordinates and velocities (N, nq + nv).
@@ -125,7 +125,7 @@ class Search(eqx.Module):
         law: the change that is tried next.
         predicted: by how much the cost falls by all of it, if steps are linear and costs quadratic.
         damping: relative to the curvature by each input.
-        iterations: changes that were tried.
+        iterations: number of iterations made.
         done: whether the search has ended.
         result: how.
     """

@@ -155,7 +155,7 @@ class Linearisation(TextInNotebooks, eqx.Module):
         """A and B in numbers without unit: deviations of unit length in the metric of M, time by the fastest rate."""
         if not is_concrete(self.A, self.B, self.metric):
             raise ValueError(
-                "Eigenvalues and modes need known numbers, but A is traced; what is to be differentiated is A itself."
+                "Eigenvalues and modes need known numbers, but A is traced; to differentiate, use A itself."
             )
         a, b, metric = (np.asarray(x, float) for x in (self.A, self.B, self.metric))
         n, k = a.shape[-1], len(self.deviation.readings.positions)

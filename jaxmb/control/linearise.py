@@ -60,7 +60,7 @@ def linearise(
     formulation: AbstractFormulation | None = None,
     throw: bool = True,
 ) -> Linearisation:
-    """δẋ = A δx + B δu about a state, at rest or moving, x being independent coordinates and velocities.
+    """Linearises the motion about a state, at rest or moving: δẋ = A δx + B δu, where x are independent coordinates and velocities.
 
     With δq = N δr the deviations that the constraints allow are
 
@@ -70,7 +70,7 @@ def linearise(
 
         δs' = δṡ,   δṡ' = ∂v̇/∂q N T_q δs + ∂v̇/∂v (S δs + T_v δṡ) + ∂v̇/∂u δu.
 
-    v̇ is differentiated along these directions only, so that it does not matter how a formulation continues it off the
+    v̇ is differentiated along these directions only, so that it does not matter how a formulation extends it off the
     constraints: the result is that of the equations in minimal coordinates, with redundant, moving and nonholonomic rows
     (Neimark and Fufaev 1972; Negrut and Ortiz 2006). About a motion it is that of the deviations from it at this instant.
 
@@ -79,19 +79,19 @@ def linearise(
         state: one consistent state of it; use `jax.vmap` for several, with `independent` given.
         u: inputs (nu,); zero by default.
         independent: names of independent velocities, or of joint coordinates of a mechanism; as many as there are degrees of
-            freedom. With velocity constraints, a pair of those of positions and of velocities: more positions are free then.
-            Chosen by `CoordinatePartition` where None, which needs known numbers. The deviation of a position along a velocity
-            that is no derivative of a coordinate is δr.
+            freedom. With velocity constraints, a pair of tuples, for positions and for velocities, since more positions are free then. If
+            None, `CoordinatePartition` chooses them, which needs known numbers. For a velocity that is not the derivative of a
+            coordinate, the deviation of the position along it is δr.
         outputs: `outputs(t, q, v, params)` returns y (ny,), for δy = C δx; none by default.
         formulation: how accelerations are found; `GaussProjection()` by default.
-        throw: whether to raise where there is no linearisation; `result` says it in any case.
+        throw: whether to raise an error if there is no linearisation; `result` reports it in any case.
 
     Returns:
         A `Linearisation`.
 
     Raises:
-        ValueError: for names and shapes that do not fit, a state that violates its constraints, and one at which the rank of the
-            constraints is another than nearby.
+        ValueError: for names and shapes that do not fit, a state that violates its constraints, and one at which the rank of the constraints
+            differs from that nearby.
         RuntimeError: with known numbers, where numbers are not finite.
 
     Example:
@@ -258,8 +258,8 @@ def _checks(
     checks = [*consistency(system, state, "is violated by the state")]
     names = tuple(system.rows)
     text = (
-        "Constraint '{name}' must have the same rank nearby, but rows of it are dependent at this pose only: there the motions "
-        "are no smooth family, and there is no linearisation. Linearise beside the pose."
+        "Constraint '{name}' must have the same rank nearby, but rows of it are dependent at this pose only. The motions there "
+        "do not form a smooth family, and have no linearisation. Linearise beside the pose."
     )
     checks.append(Check(system.largest((rows.degenerate | rows.indeterminate).astype(float)), 0.0, text, names))
     text = "Constraint '{name}' must not contradict others, but no acceleration satisfies it."

@@ -13,17 +13,17 @@ from .plant import Plant
 
 
 class Command(TextInNotebooks, eqx.Module):
-    """Inputs of a control law and what it says of them.
+    """Inputs of a control law, and how far they meet its demand.
 
     Attributes:
         u: inputs (nu,).
-        vdot: v̇ (nv,) that they give the model, forces that depend on them otherwise than by B u left as at u = 0.
+        vdot: v̇ (nv,) that they give the model; forces that depend on them in another way than B u are those at u = 0.
         residual: by how much θ̈, or ω̇, falls short of what was demanded (k_θ,).
-        missed: ‖s − D B u‖/‖s‖, which part of the demanded acceleration is missed, in the metric of M.
-        chart: smallest singular value of J Dᵀ, rows in units of ‖J_i M^(−1/2)‖: zero where the outputs do not tell the motion.
+        missed: ‖s − D B u‖/‖s‖, the part of the demanded acceleration that is missed, in the metric of M.
+        chart: smallest singular value of J Dᵀ, rows in units of ‖J_i M^(−1/2)‖: zero where the outputs do not determine the motion.
         actuation: smallest singular value of D B W^(1/2) in the directions of the outputs, in units of ‖M^(−1/2) B W^(1/2)‖:
             zero where the actuators cannot move them.
-        zero_dynamics: number of freedoms that move by themselves, since no output tells of them; they may be unstable.
+        zero_dynamics: number of freedoms that are not controlled, since no output depends on them; they may be unstable.
         surplus: number of outputs beyond the freedoms, which can only be met together by chance.
     """
 
@@ -76,7 +76,7 @@ def chart(
     limits: Limits | None = None,
     damping: Array | float | None = None,
 ) -> Chart:
-    """What a demanded θ̈, or ω̇, means for the motion: s = (J Dᵀ)⁺ (w + Γ − J v̇₀); arguments as of `motion_law`."""
+    """What a demanded θ̈, or ω̇, means for the motion: s = (J Dᵀ)⁺ (w + Γ − J v̇₀); arguments as in `motion_law`."""
     count, freedoms = rows.value.shape[0], plant.freedoms
     if jnp.shape(w) != (count,):
         raise ValueError(
@@ -116,15 +116,15 @@ def motion_law(
     preferred: Float[Array, " nu"] | None = None,
     damping: NonNegative | None = None,
 ) -> Command:
-    """The inputs by which J v̇ = w + Γ: the output gets the acceleration w.
+    """The inputs that give the output the acceleration w: J v̇ = w + Γ.
 
     With D M Dᵀ = I and the rows of D in null(C),
 
         s = (J Dᵀ)⁺ (w + Γ − J v̇₀),   u = u_p + W^(1/2) (Π D B W^(1/2))⁺ (s − D B u_p),
 
-    Π the projector on the directions that the output tells of, I where there are as many outputs as freedoms. It is
+    Π is the projector on the directions on which the output depends, I if there are as many outputs as freedoms. It is
     W^(1/2) (J Y B W^(1/2))⁺ (w + Γ − J v̇₀), the input of least W^(−1/2)-norm, wherever w can be reached, and gives the acceleration
-    nearest to the demanded one in the metric of M where it cannot. No actuator need sit at each joint (Aghili 2005, eqs. 45, 46
+    nearest to the demanded one in the metric of M where it cannot. Not every joint needs an actuator (Aghili 2005, eqs. 45, 46
     and 62, here with ‖u‖, not ‖B u‖, as small as possible).
 
     Args:
@@ -134,8 +134,8 @@ def motion_law(
         limits: W^(1/2) (nu,), the largest inputs, by which efforts are compared; 0 for one that must not be used; 1 for each if
             None.
         preferred: u_p (nu,), an input to stay close to; zero by default.
-        damping: σ₀, below which singular values of J Dᵀ and D B W^(1/2), without units as in `Command`, are damped, so that u stays
-            bounded where the outputs do not tell the motion or the actuators cannot move it; none by default.
+        damping: σ₀, below which singular values of J Dᵀ and D B W^(1/2), without units as in `Command`, are damped, so that u stays bounded
+            where the outputs do not determine the motion or the actuators cannot move it; none by default.
 
     Raises:
         ValueError: for arguments of another shape.

@@ -47,12 +47,12 @@ def operational(plant: Plant, rows: OutputRows) -> Operational:
 
 
 class Effort(eqx.Module):
-    """What a given motion takes.
+    """The inputs and reactions of a given motion.
 
     Attributes:
         u: inputs (nu,).
         reaction: M v̇ − F − B u (nv,).
-        missed: ‖D (M v̇ − F − B u)‖/‖D (M v̇ − F)‖, which part of what the motion takes the actuators cannot give.
+        missed: ‖D (M v̇ − F − B u)‖/‖D (M v̇ − F)‖, the part of the required force that the actuators cannot give.
     """
 
     u: Float[Array, " nu"]
@@ -68,7 +68,7 @@ def inverse_dynamics(plant: Plant, vdot: Float[Array, " nv"], limits: Limits | N
     Args:
         plant: the mechanism at an instant of the motion.
         vdot: v̇ (nv,), which the constraints allow.
-        limits: as of `motion_law`.
+        limits: as in `motion_law`.
     """
     actuators = drive(plant, limits)
     force = plant.terms.mass @ vdot - plant.terms.force
@@ -106,7 +106,7 @@ def with_drivers(
 ) -> System:
     """The system with the output driven, θ = θ_d(t): its kinematics is the motion, its multipliers are the efforts τ_θ = Λᵀ B u.
 
-    Assemble a state of it: v̇ is `jm.reactions(driven, state).vdot`, of which `inverse_dynamics` of the system without drivers tells the inputs.
+    Assemble a state of it: v̇ is `jm.reactions(driven, state).vdot`, from which `inverse_dynamics` of the system without drivers finds the inputs.
 
     Args:
         system: the system.

@@ -42,7 +42,7 @@ class AbstractOutput(eqx.Module):
 
     @abc.abstractmethod
     def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
-        """They as constraints θ = 0 or ω = 0, whose derivatives are those of θ and ω."""
+        """The quantities as constraints θ = 0 or ω = 0, whose derivatives are those of θ and ω."""
 
     @abc.abstractmethod
     def wraps(self, system: System) -> tuple[bool, ...]:
@@ -53,8 +53,8 @@ class Output(AbstractOutput):
     """A function of the pose, θ(t, q, params).
 
     Args:
-        theta: `theta(t, q, params)` returns θ of shape (k,), or a scalar. It must not jump where the motion goes: of an angle by
-            `arctan2` choose the branch, or name the joint's coordinate in a `JointOutput`.
+        theta: `theta(t, q, params)` returns θ of shape (k,), or a scalar. It must not jump along the motion: for an angle by `arctan2` choose
+            the branch, or name the joint's coordinate in a `JointOutput`.
     """
 
     theta: Callable[..., Array]
@@ -73,7 +73,7 @@ class Output(AbstractOutput):
 
 
 class VelocityOutput(AbstractOutput):
-    """A velocity, ω(t, q, v, params), affine in v: a speed, a rate of turn, or one that is no derivative of a position.
+    """A velocity, ω(t, q, v, params), affine in v: a speed, an angular velocity, or a velocity that is not the derivative of a position.
 
     Args:
         omega: `omega(t, q, v, params)` returns ω of shape (k,), or a scalar.
@@ -177,7 +177,7 @@ class Outputs(AbstractOutput):
 
 
 def as_output(output: object) -> AbstractOutput:
-    """An output; of a name or several a `JointOutput`, of a function an `Output`."""
+    """Converts to an output: one or several names to a `JointOutput`, a function to an `Output`."""
     if isinstance(output, AbstractOutput):
         return output
     if isinstance(output, str):
@@ -260,7 +260,7 @@ def row_counts(system: System, blocks: Sequence[AbstractConstraint]) -> tuple[in
 
 
 class Tracking(eqx.Module):
-    """How far an output is from what it should be.
+    """The errors of an output relative to its reference.
 
     Attributes:
         error: θ_d − θ (k,), of angles without full turns modulo 2π; zero in rows of velocities.

@@ -42,8 +42,8 @@ def reference(target: NoNaN | Reference, count: int, argument: str) -> Reference
 class PID(AbstractController):
     """Proportional, derivative and integral feedback at joint coordinates.
 
-    u = K_P e + K_D ė + K_I ∫e dt with e = s_d(t) − s. The inputs are torques and forces at these joints, whether they belong to
-    the tree or not; of angles whose turns are not counted e is taken between −π and π.
+    u = K_P e + K_D ė + K_I ∫e dt with e = s_d(t) − s. The inputs are torques and forces at these joints, whether or not they belong to
+    the tree. For angles whose turns are not counted, e is taken between −π and π.
 
     Args:
         joints: names of joint coordinates, "joint" or "joint.coordinate".

@@ -17,7 +17,7 @@ from .instant import AbstractInstant
 class Plant(AbstractInstant):
     """The mechanism at an instant: acceleration and reaction are affine in the inputs, v̇ = v̇₀ + T u.
 
-    Pure functions of it are control laws; nothing is evaluated before a law asks for it. `at` makes one of a state.
+    Control laws are pure functions of it. Nothing is evaluated before a law asks for it. `at` makes a plant from a state.
 
     Attributes:
         system, t, q, v: the mechanism, the time and its state, see `AbstractInstant`.
@@ -25,7 +25,7 @@ class Plant(AbstractInstant):
         actuation: B (nv, nu).
         formulation: how accelerations are found.
         factor: the factors of the rows in use.
-        restored: the rows that stand for those degenerate at a singular pose; None in a run, whose stages do not lie at such poses.
+        restored: the rows that replace those degenerate at a singular pose; None in a run, whose stages do not lie at such poses.
 
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm
@@ -46,7 +46,7 @@ class Plant(AbstractInstant):
     @classmethod
     @contract
     def at(cls, system: System, state: State, formulation: AbstractFormulation | None = None) -> "Plant":
-        """The mechanism at a single state; right at singular poses, too.
+        """The mechanism at a single state; valid at singular poses, too.
 
         Args:
             system: the system.
@@ -57,7 +57,7 @@ class Plant(AbstractInstant):
         return _plant(system, state, formulation_at(formulation, system, state), None)
 
     def of(self, model: System) -> "Plant":
-        """The same instant, rows in use and mode of a model of the mechanism, by which a law may compute.
+        """The same instant, rows in use and mode for a model of the mechanism, with which a law computes.
 
         Args:
             model: a system with the same coordinates, constraints and inputs; parameters, masses and forces may be wrong.
@@ -108,7 +108,7 @@ class Plant(AbstractInstant):
         return self.terms if self.restored is None else self.restored.terms
 
     def input_force(self, u: Float[Array, " nu"]) -> Float[Array, " nv"]:
-        """What an input adds to F: B u, and the change of forces that depend on it otherwise."""
+        """The contribution of an input to F: B u, and the change of forces that depend on it in another way."""
         force, resistance = self.actuation @ u, self.system.resistance_fn
         if resistance is None:
             return force
@@ -119,7 +119,7 @@ class Plant(AbstractInstant):
     @contract
     @program
     def respond(self, u: Float[Array, " nu"] | None = None) -> "Response":
-        """What the mechanism answers to an input, with all forces that depend on it.
+        """The response of the mechanism to an input, with all forces that depend on it.
 
         Args:
             u: inputs (nu,); zero by default.
@@ -174,14 +174,14 @@ def with_dynamics(plant: AbstractInstant) -> Plant:
 
 
 class Response(eqx.Module):
-    """What a mechanism answers.
+    """The response of a mechanism to an input.
 
     Attributes:
         vdot: v̇ (nv,).
         reaction: M v̇ − F (nv,), F with the forces of the input.
         independent: multipliers (m,) of the independent rows.
         plant: the mechanism.
-        u: inputs (nu,); None for zero, and where the answer is to forces.
+        u: inputs (nu,); None for zero, and for a response to forces.
     """
 
     vdot: Float[Array, "nv *k"]
@@ -192,7 +192,7 @@ class Response(eqx.Module):
 
     @property
     def multipliers(self) -> Float[Array, "m *k"]:
-        """λ of all rows, as of `jaxmb.formulation.Acceleration`."""
+        """λ of all rows, as in `jaxmb.formulation.Acceleration`."""
         return self.plant.share(self.independent)
 
 

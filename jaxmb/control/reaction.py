@@ -32,7 +32,7 @@ class AbstractForces(eqx.Module):
 
     @abc.abstractmethod
     def labels(self, system: System) -> tuple[str, ...]:
-        """What to call each of them in messages."""
+        """The name of each of them in messages."""
 
     @abc.abstractmethod
     def weights(self, plant: Plant) -> Float[Array, "k m"]:
@@ -40,7 +40,7 @@ class AbstractForces(eqx.Module):
 
     @abc.abstractmethod
     def read(self, response: Response) -> Float[Array, "k *n"]:
-        """Their values y in what a mechanism answers."""
+        """Their values y in the response of a mechanism."""
 
 
 class Multipliers(AbstractForces):
@@ -81,7 +81,7 @@ class ReactionAlong(AbstractForces):
     """Components E (M v̇ − F) of the reaction of all constraints together, which are unique wherever the motion is.
 
     Args:
-        directions: `directions(t, q, params)` returns E (k, nv): the velocities along which the reaction's power is read, for
+        directions: `directions(t, q, params)` returns E (k, nv): the velocities along which the power of the reaction is measured, for
             example a row of the Jacobian of a point with respect to v.
         names: what to call them.
     """
@@ -112,7 +112,7 @@ class ConstraintForce(AbstractForces):
 
     Args:
         name: of the constraint.
-        directions: as of `ReactionAlong`.
+        directions: as in `ReactionAlong`.
         names: what to call them.
     """
 
@@ -170,9 +170,9 @@ class HybridCommand(TextInNotebooks, eqx.Module):
 
     Attributes:
         u: inputs (nu,).
-        motion: what they are for the motion, as of `motion_law`.
+        motion: the command of the motion, as in `motion_law`.
         forces: y (k_y,) that they give the model.
-        residual: by how much these fall short of what was demanded (k_y,).
+        residual: by how much these miss the demanded forces (k_y,).
         by_force: ∂u/∂y_c (nu, k_y).
         authority: smallest singular value of the answer of y to inputs that move nothing, in units of what the inputs could do:
             zero where the actuators cannot command all these forces besides the motion.
@@ -217,25 +217,25 @@ def hybrid_law(
     preferred: Float[Array, " nu"] | None = None,
     damping: NonNegative | None = None,
 ) -> HybridCommand:
-    """The motion law, and forces y in what it leaves free.
+    """The motion law, with forces y controlled in the freedom that it leaves.
 
     With A₁ = Π D B W^(1/2), y = y₀ − A₂ x, N = I − A₁⁺A₁ and s of `motion_law`
 
         x = A₁⁺ s + (A₂ N)⁺ (y₀ − y_c − A₂ A₁⁺ s),   u = W^(1/2) x:
 
-    the motion first, whether the forces can be reached or not; the input of least norm where they can. With an actuator in
+    the motion has priority, whether or not the forces can be reached; if they can, the input has least norm. With an actuator in
     every coordinate that is u = M v̇_c − F − Cᵀλ_c (Aghili 2005, section 4, corrected). Forces that a rigid model does not determine
     follow their value of least norm, see `analyse_forces`.
 
     Args:
         plant: the mechanism at an instant.
-        rows: the output there; of `Outputs()`, nothing, if the motion is left to itself.
-        w: as of `motion_law`.
+        rows: the output there; that of `Outputs()`, which is empty, if the motion is not controlled.
+        w: as in `motion_law`.
         forces: what y is.
         y: y_c (k_y,).
-        limits: as of `motion_law`.
+        limits: as in `motion_law`.
         preferred: likewise.
-        damping: likewise; of the motion only.
+        damping: likewise; for the motion only.
 
     Raises:
         ValueError: for arguments of another shape, and names that are not known.

@@ -111,14 +111,14 @@ def bracket(system: System, q: Array, v: Array, displacement_rate: Array) -> Flo
 
 
 class Deviation(eqx.Module):
-    """How far, and how fast, a motion is from a state in the independent coordinates: x(t, q, v, params).
+    """The deviation of a motion from a state, in position and velocity, in the independent coordinates: x(t, q, v, params).
 
-    Positions are differences of joint coordinates, and N⁺(q₀)(q − q₀) along velocities. Full turns of angles are not taken off; of angles whose
+    Positions are differences of joint coordinates, and N⁺(q₀)(q − q₀) along velocities. Full turns of angles are not removed; for angles whose
     turns are not counted the difference is the shorter way round.
 
     Attributes:
         readings: the coordinates.
-        rate_fn: q̇ = N(q) v, as of `System`.
+        rate_fn: q̇ = N(q) v, as in `System`.
         q: q₀ (nq,).
         inverse: rows of N⁺(q₀) (k, nq); zero for joint coordinates.
         positions: s₀ (k,) of joint coordinates; zero for the others.

@@ -15,7 +15,7 @@ from .instant import AbstractInstant
 
 
 class Recorded(AbstractController):
-    """Inputs that were measured, or made elsewhere: u(t) between the entries of a table, and its first and last beyond.
+    """Inputs that were measured, or computed elsewhere: u(t) between the entries of a table, and the first or last value beyond.
 
     Steps of an adaptive step-size controller end at the times of the table.
 
@@ -23,7 +23,7 @@ class Recorded(AbstractController):
         ts: times (T,) in s, increasing.
         values: u (T,) of one input, or (T, nu).
         joints: names of joint coordinates at which the inputs act; None for the system's own inputs.
-        hold: whether each value holds until the next time, at which constant steps end too; by default u goes straight from one to the next.
+        hold: whether each value holds until the next time, at which constant steps end too; by default u is interpolated linearly.
 
     Raises:
         ValueError: for shapes that do not fit, times that do not increase, and numbers that are not finite.

@@ -19,8 +19,8 @@ from .controller import AbstractController, as_controller
 class Sampled(TextInNotebooks, eqx.Module):
     """A controller in discrete time, with zero-order hold: it acts at t = phase + n·period, and when a run starts.
 
-    Steps of the integrator end at the samples. Between them u and z are held; with `delay` what is put out at one sample acts
-    from the next one on, and nothing before. Sampling times have no derivative.
+    Steps of the integrator end at the samples. Between them u and z are held; with `delay`, the output of one sample acts
+    from the next one on, and before the first one acts nothing. Sampling times have no derivative.
 
     Args:
         controller: a controller, or a function u(t, q, v, params).

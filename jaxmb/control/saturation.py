@@ -7,9 +7,9 @@ from ..foundations import quotient
 
 
 def exceeds_every_input(u: Float[Array, " nu"], limits: Float[Array, " nu"]) -> Bool[Array, ""]:
-    """Whether no input within |u_i| ≤ limits_i does what u of least W^(−1/2)-norm does: ‖W^(−1/2) u‖ > √n, n limits not zero.
+    """Whether no input within |u_i| ≤ limits_i can have the effect of u, of least W^(−1/2)-norm: ‖W^(−1/2) u‖ > √n, n limits not zero.
 
-    Where it is false there may be one or not.
+    If it is false, there may or may not be one.
     """
     relative = quotient(u, limits)
     # Within a cube of half side 1 no point is farther from the origin than √n, and u is the nearest of all that do
@@ -23,13 +23,13 @@ def scaled_to_limits(
     limits: Float[Array, " nu"],
     fallback: Float[Array, " nu"] | None = None,
 ) -> Float[Array, " nu"]:
-    """The input with what comes second scaled down first: u₁ + α (u − u₁) with the largest α ≤ 1 within the limits.
+    """Scales an input to its limits, the secondary part first: u₁ + α (u − u₁) with the largest α ≤ 1 within the limits.
 
     If u₁ itself is outside, α is zero and u₁ is scaled towards the fallback, which keeps the direction of the acceleration that
-    it makes beside the fallback. Differentiable but where the limit that counts changes.
+    it adds to that of the fallback. Differentiable except where the active limit changes.
 
     Args:
-        first: u₁ (nu,), what must be done first, for example the motion law's input.
+        first: u₁ (nu,), the input with priority, for example the motion law's.
         u: the whole input (nu,), for example the hybrid law's.
         limits: (nu,).
         fallback: an input (nu,) within the limits; zero by default.

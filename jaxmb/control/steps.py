@@ -11,7 +11,7 @@ from .controller import AbstractController
 
 
 class AbstractStepper(TextInNotebooks, eqx.Module):
-    """Steps of one length, `state = step(state, u)`, such as `jaxmb.stepper` makes."""
+    """Steps of fixed length, `state = step(state, u)`, such as those made by `jaxmb.stepper`."""
 
     system: eqx.AbstractVar[System]
     dt: eqx.AbstractVar[Float[Array, ""]]
@@ -19,4 +19,4 @@ class AbstractStepper(TextInNotebooks, eqx.Module):
 
     @abc.abstractmethod
     def with_result(self, state: State, u: Numbers | None = None) -> tuple[State, RESULTS]:
-        """The state after a step, and what became of the step."""
+        """The state after a step, and the result of the step."""

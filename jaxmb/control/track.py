@@ -39,12 +39,12 @@ class Track(AbstractController):
     """An output follows a reference: computed torque for any mechanism, with loops, redundant constraints and passive joints.
 
     The inputs give the output the acceleration w = θ̈_d + G_D ė + G_P e + G_I ∫e dt, e = θ_d − θ, by `motion_law` (Aghili 2005,
-    eqs. 45, 46), of the least weighted norm, so that ë + G_D ė + G_P e + G_I ∫e dt = 0 where the model is right and w can be reached. Of
-    a velocity w = ω̇_d + G_D (ω_d − ω). With points as the output it is operational-space control, with joint coordinates that of
-    computed torque.
+    eqs. 45, 46), with the least weighted norm, so that ë + G_D ė + G_P e + G_I ∫e dt = 0 where the model is right and w can be reached. For a
+    velocity w = ω̇_d + G_D (ω_d − ω). With points as the output this is operational-space control, with joint coordinates computed
+    torque.
 
     Args:
-        output: what follows: names of joint coordinates, a function θ(t, q, params), or an output of `jaxmb.control`.
+        output: the output that follows the reference: names of joint coordinates, a function θ(t, q, params), or an output of `jaxmb.control`.
         reference: θ_d or ω_d, numbers, or a function of time that is differentiated twice.
         stiffness: G_P in 1/s², a number, (k,) or (k, k).
         damping: G_D in 1/s, likewise.
@@ -53,13 +53,13 @@ class Track(AbstractController):
         limits: W^(1/2) (nu,), the largest inputs, by which efforts are compared; 0 for one that must not be used.
         preferred: an input (nu,) to stay close to.
         regularisation: σ₀, below which singular values are damped, see `motion_law`; none by default.
-        model: a system with the same coordinates, constraints and inputs by which the law computes; the plant itself if None.
-        dropped: by name of a constraint or lock, the numbers of the rows of the output that are left out while it acts: a lock takes
-            freedoms, and as many rows must go.
+        model: a system with the same coordinates, constraints and inputs with which the law computes; the plant itself if None.
+        dropped: by name of a constraint or lock, the numbers of the rows of the output that are left out while it acts: a lock removes
+            freedoms, and as many rows must be dropped.
 
     Raises:
-        ValueError: by `simulate`, where values are known: for more outputs than freedoms at the start. It warns of outputs that do
-            not tell the motion, of actuators that cannot move them, and of freedoms that no output tells of.
+        ValueError: by `simulate`, if values are known: for more outputs than freedoms at the start. It warns of outputs that do not determine
+            the motion, of actuators that cannot move them, and of freedoms that no output depends on.
 
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm
@@ -119,7 +119,7 @@ class Track(AbstractController):
         return jnp.zeros(sum(row_counts(system, self.target.rows(system))))
 
     def evaluate(self, plant: Plant) -> tuple[Plant, OutputRows, Tracking]:
-        """The plant by the model, the output, and how far it is from what it should be."""
+        """The plant with the model, the output, and the errors of the output."""
         plant = plant if self.model is None else plant.of(self.model)
         rows = output_rows(plant, self.target)
         errors = tracking(plant, rows, self.reference)
@@ -149,7 +149,7 @@ class Track(AbstractController):
         return w + (self.integral @ z if self.integral.ndim == 2 else self.integral * z)
 
     def check(self, system: System, state: State, formulation: AbstractFormulation | None = None) -> list[str]:
-        """Whether the output tells the motion, and the actuators can move it."""
+        """Whether the output determines the motion, and the actuators can move it."""
         formulation = formulation_at(formulation, system, state)
         command, tol = _command_at(self, system, state, formulation), formulation.rank_tol
         report = lambda: (
@@ -183,7 +183,7 @@ class Track(AbstractController):
         ]
 
     def command(self, plant: Plant, z: PyTree = ()) -> Command:
-        """The inputs, and what can be said of them at this instant.
+        """The inputs, and how far they meet the demand at this instant.
 
         Args:
             plant: the mechanism at an instant, for example `jaxmb.control.Plant.at(system, state)`.

@@ -32,23 +32,23 @@ Scalar = Float[Array, ""]
 
 
 class TrackForce(AbstractController):
-    """A motion follows its reference, and forces y of constraints follow theirs in what the motion leaves free.
+    """A motion follows its reference, and forces y of constraints follow theirs in the freedom that the motion leaves.
 
-    y = y_c + δ is what the plant makes of a command y_c; δ is zero where the model is right. With e = y_d − y and ζ = ∫e dt the
+    The plant responds to a command y_c with y = y_c + δ; δ is zero if the model is right. With e = y_d − y and ζ = ∫e dt the
     command y_c = y_d + G_F e + G_I ζ gives (1 + G_F) ė + G_I e = −δ̇ (Aghili 2005, eq. 52, for named forces). The reaction depends
-    on the inputs of the same instant, so that this equation is solved by the plant's answer to a first command. With
+    on the inputs of the same instant, so that this equation is solved by means of the plant's response to a first command. With
 
     * `filter` τ the force is measured through τ ḟ = e − f, y_c = y_d + G_F f + G_I ζ, ζ̇ = f:
       τ ζ̈ + (1 + G_F) ζ̇ + G_I ζ = −δ;
-    * samples, h apart, the disturbance is fed back, not the force, whose delay would allow G_F < 1 only: δ̂ is the measured force
+    * samples, h apart, the disturbance is fed back and not the force, because its delay would allow G_F < 1 only: δ̂ is the measured force
       less that of the model under the input held until then, y_c = y_d + (1 + G_F)⁻¹ (G_I ζ − G_F δ̂), and ζ grows by
       h (y_d − y_c − δ̂), so that e decays by 1 − h G_I/(1 + G_F) per sample.
 
-    Forces that a rigid model does not determine, or that the actuators cannot command, are refused by `simulate` where values are
+    `simulate` rejects forces that a rigid model does not determine, or that the actuators cannot command, if values are
     known.
 
     Args:
-        motion: how the motion is tracked; of the output `Outputs()`, nothing, where it is left to itself.
+        motion: how the motion is tracked; a `Track` of the empty output `Outputs()` if it is not controlled.
         forces: y, for example `jaxmb.control.Multipliers("wall")`.
         reference: y_d, numbers or a function of time.
         gain: G_F, a number or (k,), without a unit.
@@ -119,7 +119,7 @@ class TrackForce(AbstractController):
         return reference_at(self.reference, plant.t, len(self.forces.labels(plant.system)))[0]
 
     def hybrid(self, plant: Plant, z: PyTree, y: Float[Array, " k"]) -> HybridCommand:
-        """The inputs for a command y_c, and what can be said of them."""
+        """The inputs for a command y_c, and how far they meet the demand."""
         plant, rows, errors = self.motion.evaluate(plant)
         return hybrid_law(plant, rows, self.motion.demand(errors, z[0]), self.forces, y, **self.motion.options)
 

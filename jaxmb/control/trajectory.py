@@ -34,15 +34,15 @@ from .steps import AbstractStepper
 
 
 class Trajectory(TextInNotebooks, eqx.Module):
-    """Inputs over a horizon, and the motion that they make.
+    """Inputs over a horizon, and the resulting motion.
 
     Attributes:
-        states: states (N + 1,), the first one that of the start; NaN behind a step that fails.
+        states: states (N + 1,), the first one being the start; NaN after a step that fails.
         u: inputs (N, nu), each held over a step.
         cost: Σ cost + final; infinite where a step fails or a cost is not a number.
-        gain: K (N, nu, nq + nv) of the best answer u_k + K_k (x − x_k) to a deviation of x = (q, v); zero for inputs at a limit.
+        gain: K (N, nu, nq + nv) of the best reaction u_k + K_k (x − x_k) to a deviation of x = (q, v); zero for inputs at a limit.
         change: k (N, nu), by which the next iteration would move the inputs: zero at a minimum.
-        iterations: changes that were tried.
+        iterations: number of iterations made.
         result: `RESULTS.successful`; `search_unfinished` after `max_iterations`; `search_stuck`; the result of the step that fails from
             the guess, or `search_failed` where a cost is not a number.
         names: of the inputs.
@@ -59,7 +59,7 @@ class Trajectory(TextInNotebooks, eqx.Module):
 
     @contract
     def shifted(self, steps: Whole = 1) -> Guess:
-        """The inputs from a later step on, with their answers to deviations, the last ones repeated: a guess for the horizon that begins there."""
+        """The inputs from a later step on, with their reactions to deviations, the last ones repeated: a guess for the horizon that begins there."""
         count = self.u.shape[-2]
         later = jnp.minimum(jnp.arange(count) + steps, count - 1)
         x = jnp.concatenate([self.states.q, self.states.v], axis=-1)
@@ -95,43 +95,46 @@ def trajectory(
     rtol: Positive = 1e-6,
     max_iterations: Count = 100,
 ) -> Trajectory:
-    """The inputs u₀ … u_{N−1} of a stepper that cost least, within limits, and the motion that they make.
+    """The inputs u₀ … u_{N−1} of a stepper that cost least, within limits, and the resulting motion.
 
         minimise Σ cost(x_k, u_k) + final(x_N),   x_{k+1} = step(x_k, u_k),   lower ≤ u_k ≤ upper
 
-    By differential dynamic programming with the first derivatives of the steps, which are exact, and both of the costs (iLQR). Backwards in
+    Differential dynamic programming with the first derivatives of the steps, which are exact, and first and second derivatives of the costs
+    (iLQR). Backwards in
     time, with V = final, A = ∂x_{k+1}/∂x_k, B = ∂x_{k+1}/∂u_k
 
         Q_u = ∂cost/∂u + BᵀV_x,   Q_uu = ∂²cost/∂u² + BᵀV_xx B,   Q_ux = ∂²cost/∂u∂x + BᵀV_xx A,
         k = argmin kᵀ(Q_uu + μ D) k/2 + kᵀQ_u  within the limits,   K = −(Q_uu + μ D)⁻¹ Q_ux  of the inputs that no limit holds,
 
-    then forwards by u + α k + K δx, for the best α of 1, 1/2, …. The damping μ grows where that does not lower the cost, or a step fails, and falls to none
-    else (Tassa, Mansard and Todorov 2014; Li and Todorov 2004). It ends where the predicted fall is below rtol² Σ |cost|.
+    then forwards by u + α k + K δx, for the best α of 1, 1/2, …. The damping μ grows if that does not lower the cost, or a step fails, and falls
+    to zero
+    otherwise (Tassa, Mansard and Todorov 2014; Li and Todorov 2004). It ends when the predicted decrease is below rtol² Σ |cost|.
 
-    x holds all coordinates and velocities. A step ends on the constraints, and so do the columns of A and B lie in their tangents: no basis of these
-    is needed, quaternions are coordinates like others, and rows that are redundant change nothing.
+    x holds all coordinates and velocities. A step ends on the constraints, so that the columns of A and B lie in their tangent spaces: no basis
+    of these
+    is needed, quaternions are coordinates like others, and redundant rows change nothing.
 
-    Nothing is raised where a step fails, see `Trajectory.result`. The answer has no derivative: differentiate steps with its inputs, and
-    give this `jax.lax.stop_gradient` of what depends on the variable.
+    No error is raised if a step fails, see `Trajectory.result`. The plan has no derivative: differentiate steps with its inputs, and
+    pass this function `jax.lax.stop_gradient` of arguments that depend on the variable.
 
     Args:
         step: made by `jaxmb.stepper` without `control`.
-        start: the first state; batches by `jax.vmap`, whose rows do not notice each other.
+        start: the first state; batches by `jax.vmap`, whose rows do not affect each other.
         cost: `cost(state, u)` returns the cost of a step, a number with two derivatives, by the state where it begins; `state.t` tells the time.
         steps: N.
         final: `final(state)` returns the cost at the end; none by default.
-        guess: inputs (N, nu) to start from, or `previous.shifted()`, whose inputs answer deviations as well; zero by default. They are cut off
-            at the limits.
+        guess: inputs (N, nu) from which to start, or `previous.shifted()`, whose inputs react to deviations as well; zero by default. They
+            are clipped to the limits.
         upper: largest inputs, a number or (nu,); no limit by default.
         lower: least inputs; −upper by default.
         rtol: relative error of the inputs, about.
-        max_iterations: changes that are tried at most; few do in a loop that plans anew at each sample.
+        max_iterations: largest number of iterations; few are enough in a loop that plans again at each sample.
 
     Returns:
         A `Trajectory`.
 
     Raises:
-        RuntimeError: where the answer is differentiated.
+        RuntimeError: if the plan is differentiated.
         ValueError: for arguments that do not fit.
 
     Example:

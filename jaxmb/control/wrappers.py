@@ -26,7 +26,7 @@ Scalar = Float[Array, ""]
 
 
 class AbstractWrapper(AbstractController):
-    """A controller around another; its state is that of the other unless a class says otherwise."""
+    """A controller that wraps another one; its state is that of the wrapped one unless a class says otherwise."""
 
     controller: AbstractController
 
@@ -73,9 +73,9 @@ class AbstractWrapper(AbstractController):
 
 
 class Saturated(AbstractWrapper):
-    """A controller whose outputs are cut off at limits; numbers of its state that would drive them further out stand still.
+    """A controller whose outputs are clipped to limits; numbers of its state that would drive them further beyond the limits stand still.
 
-    u = clip(u_c, lower, upper). A number z_j is held while Σ_i s_i ∂u_i/∂z_j ż_j > 0 over the inputs that are cut off, s_i = 1 at the
+    u = clip(u_c, lower, upper). A number z_j is held while Σ_i s_i ∂u_i/∂z_j ż_j > 0 over the clipped inputs, s_i = 1 at the
     upper limit and −1 at the lower one (conditional integration, Åström and Hägglund).
 
     Args:
@@ -144,7 +144,7 @@ class Saturated(AbstractWrapper):
 
 
 class RateLimited(AbstractWrapper):
-    """A sampled controller whose outputs change by no more than so much per second; zero before the first sample.
+    """A sampled controller whose outputs change by no more than a given rate; they are zero before the first sample.
 
     |u_n − u_{n−1}| ≤ rate · period.
 
@@ -192,10 +192,10 @@ class RateLimited(AbstractWrapper):
 
 
 class Noisy(AbstractWrapper):
-    """A sampled controller that sees coordinates and velocities with Gaussian noise, new at each sample.
+    """A sampled controller that receives coordinates and velocities with Gaussian noise, drawn again at each sample.
 
     q_seen = q + σ_q n, v_seen = v + σ_v n', by a key of `jax.random` and the number of samples so far: equal keys make equal runs, and
-    derivatives go through. What it reads of the mechanism, `plant`, is that at the seen state.
+    derivatives go through. Its argument `plant` is the mechanism at the noisy state.
 
     Args:
         controller: a controller, or a function u(t, q, v, params).

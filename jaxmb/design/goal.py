@@ -16,11 +16,10 @@ class Goal(eqx.Module):
     Args:
         name: what it is called.
         of: `of(system, states)` → array, of the driven mechanism and its states (n,) over the cycle; one of `jm.design`, or your own function.
-        target: what the values should be, of their shape or a number; the sum of the squares of all differences becomes least. None for no
-            target.
+        target: the wanted values, of their shape or a number; the sum of the squares of all differences is minimised. None for no target.
         low: the least that values may be; a hard limit. None for none.
         high: the largest that they may be.
-        weight: of a difference from the target, beside other goals.
+        weight: weight of a difference from the target, relative to other goals.
     """
 
     name: str = eqx.field(static=True)
@@ -51,7 +50,7 @@ class Goal(eqx.Module):
             raise ValueError(f"Argument `low` of goal '{name}' must not be above `high`, but is.")
 
     def differences(self, values: Float[Array, "..."]) -> Float[Array, " r"]:
-        """Weighed differences from the target."""
+        """Weighted differences from the target."""
         return jnp.zeros(0, values.dtype) if self.target is None else jnp.ravel((values - self.target) * self.weight)
 
     def excess(self, values: Float[Array, "..."]) -> Float[Array, " l"]:

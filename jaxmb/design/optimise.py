@@ -44,27 +44,28 @@ def optimise(
         ½ Σ (weight (f(x) − target))² = min,    low ≤ f(x) ≤ high,    within the bounds of x.
 
     The input is driven through its values, and all poses follow by closed loops, with exact derivatives by the dimensions. A step after
-    which loops do not close at a value, or the mechanism is on another branch, is shortened until they do. Limits are kept by an
+    which loops do not close at some value, or the mechanism is on another branch, is shortened until they close on the same branch. Limits are
+    kept by an
     augmented Lagrangian.
 
     Args:
-        mechanism: the mechanism; of what no variable names, its numbers stay.
+        mechanism: the mechanism; numbers that no variable names stay as they are.
         variables: the dimensions, points, masses and springs that may change, with their bounds; several at once by a `modifier`.
         goals: what for.
         over: the input, a joint coordinate, and the values (n,) at which goals are read, in order: `{"crank": angles}`; or times (n,),
-            where drivers of the mechanism prescribe its motion. Another driver of the input is taken away.
-        start: a guess of the first pose, as of `jaxmb.assemble`: it tells the branch, which stays.
+            where drivers of the mechanism prescribe its motion. Another driver of the input is removed.
+        start: a guess of the first pose, as in `jaxmb.assemble`: it selects the branch, which is kept.
         speed: of the input, in rad/s or m/s, for goals of dynamics.
         starts: number of starts: the nominal dimensions, and random ones within the bounds. Those that do not go through the cycle are
-            dropped; each of the others makes some evaluations, the best go on to their ends, and the best of these is taken.
+            dropped; each of the others makes some evaluations, the best continue until they end, and the best of these is the result.
         key: for the random starts.
-        rtol: the search ends where a step, relative to each variable, or the predicted fall of the cost, relative to it, is below it.
+        rtol: the search ends when a step, relative to each variable, or the predicted decrease of the cost, relative to the cost, is below it.
         max_iterations: largest number of evaluations, each with a Jacobian.
-        checkpoint: a file in which the search is kept after each evaluation, and from which it goes on if there is one.
-        progress: a function that gets a `Progress`; a terminal shows a line by itself, see `show_progress`.
+        checkpoint: a file in which the search is saved after each evaluation, and from which it continues if the file exists.
+        progress: a function that receives a `Progress`; on a terminal a progress line is shown in any case, see `show_progress`.
 
     Returns:
-        A `Design`; print it for a table.
+        A `Design`; `print` shows it as a table.
 
     Raises:
         TypeError, ValueError: before anything is tried, naming the variable, the goal or the argument that does not fit: unknown names, bounds, a

@@ -68,13 +68,13 @@ class Path(AbstractOutput):
 
 
 class PathGap(AbstractOutput):
-    """The ways (k, d) from wanted points to the path of a point, in m, each to where the path is nearest: a path without timing.
+    """The vectors (k, d) from wanted points to the nearest points on the path of a point, in m: a path without timing.
 
     The nearest pose lies between those of the cycle. Its derivative is that of the distance across the path, since along it the pose
     is free to move.
 
     Args:
-        point: the point that moves, as of `Path`.
+        point: the point that moves, as in `Path`.
         through: the wanted points (k, d), in m.
     """
 
@@ -153,7 +153,7 @@ class Stroke(AbstractCoordinateOutput):
     """How far a joint coordinate goes over the cycle, in m or rad, from its least to its largest value, between poses too.
 
     Args:
-        name: as of `Coordinate`.
+        name: as in `Coordinate`.
     """
 
     def __call__(self, system: System, states: State) -> Float[Array, ""]:
@@ -166,7 +166,7 @@ class Dwell(AbstractCoordinateOutput):
     """How far (n,) a joint coordinate is from its mean while it should stand still, in m or rad; zero at other times.
 
     Args:
-        name: as of `Coordinate`.
+        name: as in `Coordinate`.
         between: values (2,) of the input, or times, between which it should stand still.
     """
 
@@ -185,7 +185,7 @@ class Dwell(AbstractCoordinateOutput):
 
 
 class TransmissionAngle(AbstractOutput):
-    """The acute angle (n,) in rad that the lines from one point to two others make: π/2 is best, and at zero no force passes on.
+    """The acute angle (n,) in rad between the lines from one point to two others: π/2 is best, and at zero no force is transmitted.
 
     Args:
         one: a point on the first line; of a four-bar the joint of crank and coupler.

@@ -29,7 +29,7 @@ from .report import CLOSE, Design
 
 
 class ParetoFront(TextInNotebooks, eqx.Module):
-    """What `pareto` has found; print it for a table, `jaxmb.plot.pareto` draws it.
+    """The result of `pareto`; `print` shows it as a table, `jaxmb.plot.pareto` draws it.
 
     Attributes:
         names: of the two goals.
@@ -79,17 +79,17 @@ def pareto(
     rtol: Positive = 1e-10,
     max_iterations: Count = 200,
 ) -> ParetoFront:
-    """Designs between two goals: dimensions x of the least weighed cost, for one weight μ after another.
+    """Trade-offs between two goals: the dimensions of least weighted cost, for one weight μ after another.
 
         F₁(x) + μ F₂(x) = min,    F = ½ Σ (weight (f(x) − target))²
 
-    A search starts from the design before, on its branch. A design of least weighed cost is Pareto-optimal: nothing near it is better by both
-    goals (Miettinen 1999, theorem 3.1.2). Where the front is not convex there are designs that no weight leads to: give one
-    goal as a limit instead, and `optimise` for several values of it.
+    A search starts from the previous design, on its branch. A design of least weighted cost is Pareto-optimal: nothing near it is better by both
+    goals (Miettinen 1999, theorem 3.1.2). Where the front is not convex there are designs that no weight leads to: then give
+    one goal as a limit, and call `optimise` for several values of it.
 
     Args:
         mechanism: the mechanism.
-        variables: as of `optimise`, and so are all others.
+        variables: as in `optimise`, and so are all others.
         goals: two with a target, and any number of others that have limits only.
         weights: μ (k,), of the second goal with a target beside the first.
         over: the input and its values.
@@ -99,10 +99,10 @@ def pareto(
         max_iterations: largest number of evaluations for each weight.
 
     Returns:
-        A `ParetoFront`; print it for a table.
+        A `ParetoFront`; `print` shows it as a table.
 
     Raises:
-        TypeError, ValueError: as of `optimise`, and naming `goals` and `weights`.
+        TypeError, ValueError: as in `optimise`, and naming `goals` and `weights`.
     """
     traded = [goal for goal in goals if goal.target is not None]
     if len(traded) != 2:

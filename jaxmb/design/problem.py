@@ -71,7 +71,7 @@ class DesignProblem(AbstractResiduals):
         multipliers, penalty: λ (L,) and μ.
         low, high: bounds of the unknowns.
         compared: number of differences from targets.
-        open_loops: as of `poses_over`.
+        open_loops: as in `poses_over`.
     """
 
     model: AbstractMechanism

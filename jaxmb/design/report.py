@@ -15,7 +15,7 @@ CLOSE = 1e-6
 
 
 class Design(TextInNotebooks, eqx.Module):
-    """What `optimise` has come to; print it for a table, `jaxmb.plot.design` draws it.
+    """The result of `optimise`; `print` shows it as a table, `jaxmb.plot.design` draws it.
 
     Attributes:
         values: of all variables by name, the frozen ones included.
@@ -27,8 +27,8 @@ class Design(TextInNotebooks, eqx.Module):
         before, after: the mechanism over the cycle, with the nominal values and with these.
         cost: ½ Σ (weight (value − target))².
         first_cost: that of the nominal values.
-        obstacles: by a sentence for each, what held steps back.
-        at_bound: the dimensions that a bound holds, of arrays as "name[0]".
+        obstacles: what prevented longer steps, a sentence for each.
+        at_bound: the dimensions held by a bound, entries of arrays as "name[0]".
         starts: how many starts there were, and how many of them go through the cycle.
         reached: the costs that searches from the best starts have reached.
         iterations: evaluations that were made.

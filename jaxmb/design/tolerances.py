@@ -27,7 +27,7 @@ ROUNDING = 1e-9
 
 
 class Tolerances(TextInNotebooks, eqx.Module):
-    """What `tolerances` has found; print it for a table.
+    """The result of `tolerances`; `print` shows it as a table.
 
     Attributes:
         labels: names of the dimensions, components of arrays by themselves.
@@ -35,12 +35,12 @@ class Tolerances(TextInNotebooks, eqx.Module):
         nominal: the values of each goal, by name.
         changes: by how much they change where a dimension changes by its tolerance (..., N), by goal, to first order.
         closure: by how much each row of the constraints stays open, at the worst pose, where a dimension changes by its tolerance (N,), as
-            least squares share it; by its name, "joint[i]" with shifts in m first and then rotations in rad; empty where constraints are no
-            more than are needed.
+            least squares share it; by its name, "joint[i]" with shifts in m first and then rotations in rad; empty if there are no more
+            constraints than needed.
         samples: the values of each goal with random dimensions (S, ...), normal ones of which the tolerances are three standard deviations;
             NaN where the mechanism does not go through its cycle.
         gaps: how far (S,) loops are open at the worst pose then, relative to the mechanism.
-        within: the part of the samples that keeps each goal's limits, by name of the goals that have any.
+        within: the fraction of the samples that keeps each goal's limits, by name of the goals that have any.
     """
 
     labels: tuple[str, ...] = eqx.field(static=True)
@@ -123,25 +123,25 @@ def tolerances(
     samples: Count = 1000,
     key: Key | None = None,
 ) -> Tolerances:
-    """What tolerances τ of dimensions do to goals: by each dimension, in the worst case, by root-sum-square, and by Monte Carlo.
+    """The effect of tolerances τ of dimensions on goals: of each dimension, in the worst case, by root-sum-square, and by Monte Carlo.
 
         Δf ≤ Σ |∂f/∂x_i| τ_i,    Δf ≈ √Σ (∂f/∂x_i τ_i)²
 
-    Derivatives are exact, through closed loops. A mechanism with more constraints than it needs closes by least squares: of ∂φ/∂x_i τ_i
-    the part stays open that no motion of the bodies makes up for, (1 − C C⁺) ∂φ/∂x_i τ_i. A dimension with such a gap jams it.
+    Derivatives are exact, through closed loops. A mechanism with more constraints than it needs closes by least squares: the part
+    (1 − C C⁺) ∂φ/∂x_i τ_i of ∂φ/∂x_i τ_i, which no motion of the bodies compensates, stays open. A dimension with such a gap jams the mechanism.
 
     Args:
         mechanism: the mechanism.
         variables: the dimensions; the `scale` of each is its tolerance, ± so much.
-        goals: the quantities that are asked for, such as those of `optimise`.
-        over: the input and its values; this and the following as of `optimise`.
+        goals: the quantities of interest, such as the goals of `optimise`.
+        over: the input and its values; this and the following as in `optimise`.
         start: a guess of the first pose.
         speed: of the input.
         samples: number of samples, with independent normal dimensions of which a tolerance is three standard deviations.
         key: for them; `jax.random.key(0)` by default.
 
     Returns:
-        A `Tolerances`; print it for a table.
+        A `Tolerances`; `print` shows it as a table.
 
     Raises:
         TypeError, ValueError: naming the variable, the goal or the argument that does not fit.

@@ -43,12 +43,12 @@ class State(TextInNotebooks, eqx.Module):
     """A point of an episode, with the field names of MuJoCo Playground and Brax.
 
     Attributes:
-        data: the mechanism's state; NaN from a step on that failed.
-        obs: what is observed (n,); after a step that failed, what was observed before.
+        data: the mechanism's state; NaN from a failed step on.
+        obs: the observation (n,); after a failed step, the one before it.
         reward: of the step to here; zero at the start, and for a step that failed.
         done: 1 where the episode is over, else 0.
         metrics: terms of the reward by name.
-        info: `result`, what became of the step, as `Solution.result`; `rng`, a key that nothing has used; `steps` since the start and
+        info: `result`, the result of the step, as in `Solution.result`; `rng`, an unused key; `steps` since the start and
             `truncation`, 1 where the time is up and nothing else ends the episode, if there is an `episode_length`; `system`, the one
             drawn for the episode, if there is a `randomise`.
     """
@@ -68,23 +68,23 @@ class State(TextInNotebooks, eqx.Module):
 class Environment(TextInNotebooks, eqx.Module):
     """Episodes of a mechanism: `state = env.reset(rng)`, `state = env.step(state, action)`; a pytree, for `jit`, `vmap`, `scan` and `grad`.
 
-    An action a in [−1, 1] is cut off there and becomes the inputs u = lower + (upper − lower) (a + 1)/2 of the stepper, which are held over its
-    step. Nothing is raised where a step fails, or where an action is not finite: the episode is over, `info["result"]` tells why, and other
-    lanes of a batch do not notice.
+    An action a is clipped to [−1, 1] and becomes the inputs u = lower + (upper − lower) (a + 1)/2 of the stepper, which are held over its
+    step. No error is raised if a step fails, or if an action is not finite: the episode is over, `info["result"]` tells why, and other
+    lanes of a batch are not affected.
 
     Args:
-        stepper: made by `jaxmb.stepper` without `control`; its dt is the time between two actions, its state the middle of the starts.
-        observe: `observe(system, state)` returns an array (n,); or `observe(system, state, u)`, with the inputs (nu,) of the step to here, zero
-            at the start, for sensors that feel accelerations.
+        stepper: made by `jaxmb.stepper` without `control`; its dt is the time between two actions, and starts are drawn around its state.
+        observe: `observe(system, state)` returns an array (n,); or `observe(system, state, u)`, with the inputs (nu,) of the step to here,
+            zero at the start, for sensors of accelerations.
         reward: `reward(system, state, action)`, a number, or a dictionary of numbers whose sum it is, of the state after the step and the action
             (nu,) within [−1, 1].
-        upper: inputs where an action is 1, a number or (nu,).
-        lower: inputs where it is −1; −upper by default.
+        upper: inputs for an action of 1, a number or (nu,).
+        lower: inputs for an action of −1; −upper by default.
         done: `done(system, state)`, whether the episode ends; never by default.
         randomise: `randomise(rng, system)` returns the system of an episode, the same with other numbers; what it draws, such as a target, is
             read by the other functions as `system.params`.
-        spread: standard deviations, or ranges, of the starts, as of `Stepper.reset`.
-        episode_length: steps after which an episode is over; None for no limit, as wrappers of Brax want it, which count themselves.
+        spread: standard deviations, or ranges, of the starts, as in `Stepper.reset`.
+        episode_length: steps after which an episode is over; None for no limit, as Brax's wrappers need it, which count steps themselves.
 
     Raises:
         TypeError, ValueError: for arguments that do not fit.

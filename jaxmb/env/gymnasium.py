@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def to_gymnasium(env: Environment, seed: Whole = 0) -> "GymnasiumEnv":
     """The environment as a `gymnasium.Env`: NumPy arrays in and out, each step one call of a compiled program.
 
-    Observations are unbounded, actions lie in [−1, 1]. `terminated` is an end that is not a truncation; `info` holds the metrics and `result`, the
-    code of what became of the step, zero for a success.
+    Observations are unbounded, actions lie in [−1, 1]. `terminated` is an end that is not a truncation; `info` holds the metrics and `result`,
+    the code of the result of the step, zero for success.
 
     Args:
         env: an `Environment`.
@@ -39,7 +39,7 @@ def to_gymnasium(env: Environment, seed: Whole = 0) -> "GymnasiumEnv":
 def to_gymnasium_vector(env: Environment, num_envs: Count, seed: Whole = 0) -> "GymnasiumVectorEnv":
     """Many lanes of the environment as one `gymnasium.vector.VectorEnv`, all of them in one compiled step.
 
-    Episodes that are over start anew at the next step, which takes no action (`AutoresetMode.NEXT_STEP`).
+    After the end of an episode the next step ignores its action and returns the next start (`AutoresetMode.NEXT_STEP`).
 
     Args:
         env: an `Environment`.

@@ -10,12 +10,13 @@ from .environment import Environment, State
 
 
 class AutoReset(TextInNotebooks, eqx.Module):
-    """An environment whose episodes follow each other: where one is over, the state is the start of the next.
+    """An environment that starts the next episode when one is over.
 
     `reward`, `done`, `metrics` and `info["result"]`, `["steps"]`, `["truncation"]` are those of the step that ended the episode, `data` and `obs`
-    those of the next start, drawn anew with a system of its own; `info["final_obs"]` is what was observed at the end. `info["episode_metrics"]` has
-    the sums over the episode to here, of that which is over too: `sum_reward`, `length` in steps and the terms of the reward; `info["episode_done"]` is
-    `done`. That is all that Brax's training reads. Of a batch only the lanes whose episode is over draw a start.
+    those of the next start, drawn again with a system of its own; `info["final_obs"]` is the observation at the end. `info["episode_metrics"]` has
+    the sums over the episode so far, and over the whole episode when it is over: `sum_reward`, `length` in steps and the terms of the reward;
+    `info["episode_done"]` is
+    `done`. Brax's training reads nothing else. In a batch, only the lanes whose episode is over draw a start.
 
     Args:
         env: an `Environment`.

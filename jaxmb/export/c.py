@@ -22,7 +22,7 @@ OfState = Annotated[Any, function_of("system, state")]
 
 @dataclasses.dataclass(frozen=True)
 class CFiles(TextInNotebooks):
-    """What `c` has written; prints as a list.
+    """The files that `c` has written; `print` shows them as a list.
 
     Attributes:
         folder: where.
@@ -51,20 +51,21 @@ def c(
     build: Annotated[Any, function_of("model")] | None = None,
     derivatives: bool = False,
 ) -> CFiles:
-    """Writes a stepper in C99: accelerations, multipliers, outputs and steps, without dependencies, memory of their own, or state.
+    """Writes a stepper in C99: accelerations, multipliers, outputs and steps, without dependencies, memory of its own, or state.
 
-    The numbers are those of the regular steps of `step`. Where rows of constraints come near to being dependent the functions say so
-    and write nothing, where jaxmb would make a general step.
+    The numbers are those of the regular steps of `step`. If constraint rows come near to being dependent, where jaxmb would make a general step,
+    the functions return a status
+    and write nothing.
 
     Args:
         step: made by `jaxmb.stepper`, with an explicit Runge–Kutta method; its controller, if there is one, is part of the code.
-        folder: for the files, made if it is not there: name.h, name.c, test_name.c, Makefile, README.md.
+        folder: for the files, created if necessary: name.h, name.c, test_name.c, Makefile, README.md.
         name: of the files, and the beginning of all identifiers.
-        outputs: what is read of a state, by name: a coordinate or joint coordinate, with "'" behind it its rate, a point of a body, or a function
-            (system, state) → a number or (k,); or the names alone.
-        parameters: names of numbers that stay arguments, as of `jaxmb.fit.Parameter`: "crank.mass", "gravity.y", "control.gain", or the keys of a system's
+        outputs: outputs computed from a state, by name: a coordinate or joint coordinate, with "'" behind it its rate, a point of a body, or
+            a function (system, state) → a number or (k,); or a list of names.
+        parameters: names of numbers that stay arguments, as in `jaxmb.fit.Parameter`: "crank.mass", "gravity.y", "control.gain", or the keys of a system's
             `params`. All others become constants.
-        model: the mechanism that the system was built from, where `parameters` name its elements.
+        model: the mechanism from which the system was built, if `parameters` name its elements.
         build: from the model to the system; by default `model.build()`.
         derivatives: whether derivatives along a direction are written too.
 

@@ -44,7 +44,7 @@ PLATFORMS |= {("Darwin", "x86_64"): ("x86_64-darwin", ".dylib"), ("Darwin", "arm
 
 @dataclasses.dataclass(frozen=True)
 class FMU(TextInNotebooks):
-    """What `fmu` has written; prints as a line.
+    """The file that `fmu` has written; `print` shows it as a line.
 
     Attributes:
         path: the file.
@@ -85,7 +85,7 @@ def fmu(
     that are held. In model exchange the state is moved onto the constraints where it has drifted off. Directional derivatives are exact.
 
     Args:
-        step: made by `jaxmb.stepper`, in float64; this and all others as of `jaxmb.export.c`.
+        step: made by `jaxmb.stepper`, in float64; this and all others as in `jaxmb.export.c`.
         path: the file, name.fmu.
         name: of the model, an identifier of C.
         outputs: variables to be read besides coordinates and velocities.
@@ -94,11 +94,11 @@ def fmu(
         build: from the model to the system.
 
     Returns:
-        An `FMU`. It has a binary for this platform where there is a C compiler, `cc`.
+        An `FMU`. It has a binary for this platform if there is a C compiler, `cc`.
 
     Raises:
         ValueError: for arguments that do not fit.
-        RuntimeError: where the compiler fails, with what it says.
+        RuntimeError: if the compiler fails, with its message.
 
     Example:
         >>> import os, tempfile, jax.numpy as jnp, jaxmb as jm

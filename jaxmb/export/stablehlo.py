@@ -23,7 +23,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class StableHLO(TextInNotebooks):
-    """What `stablehlo` has written; prints as a list.
+    """The program that `stablehlo` has written; `print` shows it as a list.
 
     Attributes:
         path: the file.
@@ -56,15 +56,16 @@ def stablehlo(
 ) -> StableHLO:
     """Writes a stepper as a program of StableHLO, which JAX runs without this library: general steps included, beside singular poses and through them.
 
-    The program takes a dictionary of arrays and returns one: of "t", "q", "v", "z", what a controller remembers, "u", the inputs, and "p", the parameters, those
-    that there are; and "t", "q", "v", "z" after the step, "y", the outputs there, and "successful". Where a step fails its numbers are NaN.
+    The program takes a dictionary of arrays and returns one: The arguments are "t", "q", "v", "z" (what a controller remembers), "u" (the inputs)
+    and "p" (the parameters), as far as they exist; the results are "t", "q", "v", "z" after the step, "y" (the outputs there) and "successful".
+    If a step fails, its numbers are NaN.
 
     Args:
         step: made by `jaxmb.stepper`.
         path: the file, which `jax.export.deserialize` reads.
-        lanes: so many steps at once, along a first axis of all arrays but "p"; by default one, without such an axis.
+        lanes: number of steps made at once, along a first axis of all arrays but "p"; by default one, without such an axis.
         platforms: "cpu", "cuda", "rocm" or "tpu".
-        outputs: this and all that follow as of `jaxmb.export.c`.
+        outputs: this and all that follow as in `jaxmb.export.c`.
         parameters: numbers that stay arguments.
         model: where these name elements of a mechanism.
         build: from the model to the system.

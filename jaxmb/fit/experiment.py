@@ -36,10 +36,10 @@ class Signal(TextInNotebooks, eqx.Module):
     Args:
         of: what was measured: the name of a coordinate or joint coordinate; with "'" behind it its rate; "body" or "body.point" for
             the position of a point (d,); a sensor such as `jaxmb.output.IMU`; or a function `of(system, solution)` → (T,) or (T, k), for
-            what else a motion has: reactions, energies, inputs.
+            other quantities of a motion: reactions, energies, inputs.
         values: (T,) or (T, k), at the times of the experiment; NaN where a sample is missing. None before anything was measured.
         sigma: standard deviation of its noise: one, one for each component (k,), or one for each value. Residuals are divided by it.
-        bias: whether an unknown constant, for each component, is added by the sensor.
+        bias: whether the sensor adds an unknown constant to each component.
         name: its name in reports; by default what was measured.
     """
 
@@ -78,7 +78,7 @@ class Signal(TextInNotebooks, eqx.Module):
 
     @property
     def width(self) -> int:
-        """Number of its components, 1 where nothing tells."""
+        """Number of its components; 1 if it is not known."""
         return 1 if self.values is None or self.values.ndim == 1 else self.values.shape[1]
 
     def table(self, times: int) -> tuple[Float[Array, "T k"], Float[Array, "T k"]]:
@@ -100,21 +100,21 @@ def _name(of: Callable[..., object]) -> str:
 
 
 class Experiment(TextInNotebooks, eqx.Module):
-    """A run of which something is known.
+    """A run with measurements, or with an objective.
 
     Args:
         ts: times (T,) of the samples in s.
-        start: the state it starts from, made by `assemble` with the nominal model. Where parameters move the constraints it is
-            assembled anew: independent coordinates and velocities keep their values.
+        start: the state from which it starts, made by `assemble` with the nominal model. If parameters move the constraints it is assembled
+            again: independent coordinates and velocities keep their values.
         signals: what was measured.
-        control: the controller, or the inputs as a function, as of `simulate`.
-        events: what happens, as of `simulate`.
-        fit_start: whether independent coordinates and velocities of the start are looked for too: True for all, or their
-            names; rates are named "name'".
-        windows: the record is cut into that many parts, each with a start of its own, which must meet (multiple shooting): for
-            long records, and for chaotic ones.
-        gap: by how much windows may miss the start of the next, as a standard deviation relative to the spread of their starts.
-        about: what an objective of `tune` gets of it, any pytree.
+        control: the controller, or the inputs as a function, as in `simulate`.
+        events: the events of the run, as in `simulate`.
+        fit_start: whether independent coordinates and velocities of the start are unknowns too: True for all, or their names; rates are named
+            "name'".
+        windows: number of parts into which the record is cut, each with a start of its own, which must meet (multiple shooting); for long and
+            for chaotic records.
+        gap: by how much the end of a window may miss the start of the next one, as a standard deviation relative to the spread of their starts.
+        about: any pytree, which an objective of `tune` receives.
         name: its name in reports.
     """
 

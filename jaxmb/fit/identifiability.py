@@ -35,14 +35,14 @@ def eliminated(jacobian: Float[Array, "R N"], parameters: int) -> Float[Array, "
 
 
 class Identifiability(TextInNotebooks, eqx.Module):
-    """Which parameters, or combinations of them, an experiment tells; print it for sentences.
+    """Which parameters, or combinations of them, an experiment determines; `print` shows it in sentences.
 
-    The singular values s and directions w of the residuals' Jacobian by the parameters, each over its scale (that is relative changes,
-    where nothing else is said), biases and starts eliminated. Along w with s = 0 nothing changes in any sample; else w·Δp is known
+    The singular values s and directions w are those of the residuals' Jacobian by the parameters, each over its scale (relative changes by
+    default), with biases and starts eliminated. Along w with s = 0 no sample changes; otherwise w·Δp is known
     with the standard error 1/s, for noise as given by σ.
 
     Attributes:
-        labels: names of the parameters' entries.
+        labels: names of the entries of the parameters.
         scales: theirs (n,).
         values: s (n,), falling.
         directions: w (n, n), one in each row.
@@ -69,7 +69,7 @@ class Identifiability(TextInNotebooks, eqx.Module):
 
     @property
     def undetermined(self) -> tuple[str, ...]:
-        """Names of the parameters of which the experiment alone tells no value."""
+        """Names of the parameters whose values the experiment alone does not determine."""
         touched = np.any(np.abs(self.null) > ZERO, axis=0) if len(self.null) else np.zeros(len(self.labels), bool)
         return tuple(label for label, is_touched in zip(self.labels, touched, strict=True) if is_touched)
 
@@ -83,7 +83,7 @@ class Identifiability(TextInNotebooks, eqx.Module):
         return {x: float("inf") if x in undetermined else float(e) for x, e in zip(self.labels, errors, strict=True)}
 
     def sentences(self) -> list[str]:
-        """What is not told, and what is told worst."""
+        """Which directions are not determined, and which is determined worst."""
         texts = []
         for row in self.null:
             if np.sum(np.abs(row) > ZERO) == 1:
@@ -94,7 +94,7 @@ class Identifiability(TextInNotebooks, eqx.Module):
         if rank:
             worst = self.directions[rank - 1]
             texts.append(
-                f"Known worst, to {100 / self.values[rank - 1]:.2g} % for σ as given, is {self._combination(worst)}."
+                f"Least certain, to {100 / self.values[rank - 1]:.2g} % for the given σ: {self._combination(worst)}."
             )
         return texts
 

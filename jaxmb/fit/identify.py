@@ -58,39 +58,38 @@ def identify(
     throw: bool = True,
     **options: PyTree,
 ) -> Fit:
-    """The parameters with which runs come closest to what was measured.
+    """Identifies the parameters with which runs come closest to measurements.
 
-    Least squares: ½ Σ ((model + bias − measured)/σ)² over all samples that are there becomes least, within the bounds. Unknown too are
-    biases of sensors and starts, where experiments ask for it; constraints hold at every start. Experiments that are alike run
-    side by side, of one program.
+    Least squares: minimises ½ Σ ((model + bias − measured)/σ)² over all samples that are not missing, within the bounds. Biases of sensors and
+    starts are unknowns too, if experiments ask for it; constraints hold at every start. Experiments that differ in numbers only run side by
+    side, in one program.
 
     Args:
-        model: a mechanism or a system; also what its numbers are where no parameter says otherwise.
+        model: a mechanism or a system; its numbers are used where no parameter replaces them.
         parameters: what is looked for.
         experiments: what was measured.
         build: from a model to a system; by default `model.build()` of a mechanism, and a system as it is.
         optimiser: None for Levenberg and Marquardt's method within the bounds; a least-squares solver of optimistix, for parameters without
-            bounds; or a transformation of optax, after each step of which the unknowns are put back within their bounds.
+            bounds; or a transformation of optax, after each step of which the unknowns are clipped to their bounds.
         jacobian: "forward" or "reverse" mode. By default forward where there are at most four times as many unknowns of a run as samples;
             with optax, where there are at most four.
-        rtol: the search ends where a step, relative to each unknown, or the fall of the cost that is predicted, relative to the cost, is
-            below it.
-        max_iterations: largest number of evaluations, each with a Jacobian; with optax that of the steps.
+        rtol: the search ends when a step, relative to each unknown, or the predicted decrease of the cost, relative to the cost, is below it.
+        max_iterations: largest number of evaluations, each with a Jacobian; with optax, of steps.
         starts: number of searches, side by side, from random points within the bounds; the first starts at the nominal values.
         key: for these points.
-        checkpoint: a file in which the search is kept after each iteration, and from which it goes on if there is one.
-        progress: a function that gets a `Progress` after each iteration; a terminal shows a line by itself, see `show_progress`.
+        checkpoint: a file in which the search is saved after each iteration, and from which it continues if the file exists.
+        progress: a function that receives a `Progress` after each iteration; on a terminal a progress line is shown in any case, see `show_progress`.
         check: whether to add the evidence of `jaxmb.check` for the runs with the estimates, and of `jaxmb.check_gradient` for one random
-            combination of the residuals, whose Jacobian the search and the covariance rest on: `Fit.check`, printed with the fit.
-        throw: whether to raise where the search fails at its start, for values that are known. `Fit.result` tells it in any case.
+            combination of the residuals, since search and covariance rely on their Jacobian: `Fit.check`, printed with the fit.
+        throw: whether to raise an error if the search fails at its start, for known values. `Fit.result` reports it in any case.
         **options: of `simulate`: `formulation`, `drift`, `solver`, `stepsize_controller`, `dt0`, `max_steps`, `max_events`, `engine`.
 
     Returns:
-        A `Fit`; print it for a table.
+        A `Fit`; `print` shows it as a table.
 
     Raises:
         TypeError, ValueError: for arguments that do not fit; the message names the parameter, the experiment or the signal.
-        RuntimeError: where a run fails with the parameters of the start.
+        RuntimeError: if a run fails with the parameters of the start.
 
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm

@@ -14,7 +14,7 @@ from .parameter import Parameter
 
 @contract
 def inertia_parameter(model: AbstractMechanism, body: str, *, bound: PositiveOrInfinite = np.inf) -> Parameter:
-    """Mass, centre of mass and inertia of a body as one parameter, of which every value belongs to a possible body.
+    """Mass, centre of mass and inertia of a body as one parameter, of which every value belongs to a physically possible body.
 
     Of a body in space θ = (α, d₁, d₂, d₃, s₁₂, s₂₃, s₁₃, t₁, t₂, t₃) with the pseudo-inertia
 
@@ -26,12 +26,12 @@ def inertia_parameter(model: AbstractMechanism, body: str, *, bound: PositiveOrI
 
     Args:
         model: the mechanism.
-        body: name of the body; its mass points stay as they are. The parameter is called "body.pseudo_inertia"; leave "body.mass" and the like
-            out then.
-        bound: how far each entry of θ may move either way.
+        body: name of the body; its mass points stay as they are. The parameter is called "body.pseudo_inertia"; do not use "body.mass" and
+            the like together with it.
+        bound: how far each entry of θ may move in either direction.
 
     Raises:
-        ValueError: for a name that is not known, and an inertia that no body has.
+        ValueError: for an unknown name, and an inertia that no body can have.
 
     Example:
         >>> import jaxmb as jm
@@ -96,6 +96,6 @@ def _entries(body: AbstractBody) -> Float[Array, " k"]:
     if not np.all(np.isfinite(entries)):
         raise ValueError(
             f"Body '{body.name}' must have a positive mass, and an inertia whose principal moments are each less than the sum of the "
-            "others, to be looked for."
+            "others, to be estimated."
         )
     return jnp.asarray(entries)

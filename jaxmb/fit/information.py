@@ -26,9 +26,9 @@ def identifiability(
     jacobian: DerivativeMode | None = None,
     **options: PyTree,
 ) -> Identifiability:
-    """Which parameters the experiments tell, near the nominal ones; nothing need have been measured yet.
+    """Which parameters the experiments determine, near the nominal ones. No measurements are needed.
 
-    Signals without values count as measured at all times. Arguments and errors as of `identify`.
+    Signals without values count as measured at all times. Arguments and errors as in `identify`.
     """
     prepared = prepare(model, parameters, listed(experiments), build, jacobian, options)
     problem, unknowns = prepared.problem, prepared.problem.runs.unknowns
@@ -45,10 +45,10 @@ def information(
     jacobian: DerivativeMode | None = None,
     **options: PyTree,
 ) -> Float[Array, "n n"]:
-    """Fisher's information of the parameters over their scales, biases and starts eliminated; its inverse bounds their covariance.
+    """Fisher's information of the parameters over their scales, with biases and starts eliminated; its inverse bounds their covariance.
 
-    It can be differentiated in forward mode with respect to all that experiments hold, such as the numbers of their
-    controllers: so inputs are found that tell most. Arguments and errors as of `identify`.
+    You can differentiate it in forward mode with respect to anything in the experiments, such as the numbers of their
+    controllers, to find the most informative inputs. Arguments and errors as in `identify`.
     """
     prepared = prepare(model, parameters, listed(experiments), build, jacobian, options)
     rows = _rows(prepared)

@@ -34,22 +34,21 @@ PRINTED = 8
 
 
 class Parameter(TextInNotebooks, eqx.Module):
-    """A number, or an array, that is looked for or kept.
+    """A number, or an array, of the model that a search varies or keeps.
 
     The names of the arguments are those of `mujoco.sysid`.
 
     Args:
-        name: where it is in the model: "body.mass", "body.com.x", "spring.stiffness", "gravity.y", "params…" in a mechanism; the
-            key, or the path of keys, in the parameters of a system; "control…" and "events.name…" in what the experiments
-            have. Any name with a `modifier`.
-        nominal: where the search starts; by default the value in the model. Not to be left out with a `modifier`.
-        min_value: lower bound, one or of the shape of `nominal`; none by default. Zero for what must be positive.
+        name: its place in the model: "body.mass", "body.com.x", "spring.stiffness", "gravity.y", "params…" in a mechanism; the key, or the
+            path of keys, in the parameters of a system; "control…" and "events.name…" in the experiments. With a `modifier`, any name.
+        nominal: where the search starts; by default the value in the model. Required with a `modifier`.
+        min_value: lower bound, a number or an array of the shape of `nominal`; none by default. Use zero for quantities that must be positive.
         max_value: upper bound.
         frozen: whether it keeps its nominal value.
-        modifier: `modifier(model, value)` → model, for what is no single number: a length that several bodies share, the
-            mass of a rod with its inertia.
-        scale: a change of it that matters, of the shape of `nominal`; by default its absolute value at the start, where that is zero
-            the width of its bounds, or 1.
+        modifier: `modifier(model, value)` → model, for quantities that are not a single number of the model: a length that several bodies
+            share, the mass of a rod with its inertia.
+        scale: a significant change of it, of the shape of `nominal`; by default its absolute value at the start; if that is zero, the width
+            of its bounds, or 1.
     """
 
     name: str = eqx.field(static=True)

@@ -15,7 +15,7 @@ class Progress(NamedTuple):
         iteration: how many there were.
         most: how many there may be.
         cost: the least so far.
-        trial: that of the last trial; not finite where a run failed.
+        trial: the cost of the last trial; not finite if a run failed.
         seconds: since the search began.
         done: whether it was the last one.
     """

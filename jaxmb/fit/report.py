@@ -26,7 +26,7 @@ LARGE = 3.0
 
 
 class SignalFit(eqx.Module):
-    """A signal beside what the model makes of it.
+    """A measured signal and the values of the model.
 
     Attributes:
         ts: times (T,).
@@ -42,17 +42,17 @@ class SignalFit(eqx.Module):
 
 
 class Fit(TextInNotebooks, eqx.Module):
-    """What `identify` found. Arrays gain leading axes under `jax.vmap`; print one for a table.
+    """The result of `identify`. Arrays gain leading axes under `jax.vmap`; `print` shows a single one as a table.
 
     Attributes:
         estimates: values of all parameters by name, the frozen ones included.
-        nuisances: biases and starts that were looked for, by name.
+        nuisances: biases and starts that were estimated, by name.
         nominal: where the search started.
         prepared: what was asked.
-        unknowns: all that was found, over the scales (N,).
+        unknowns: all estimates, over the scales (N,).
         setup: model, control and events of the first experiment, with the estimates.
         cost: ½ Σ residual².
-        signals: by experiment and signal, what was measured and what the model makes of it.
+        signals: by experiment and signal, the measurements and the values of the model.
         residuals: of all samples, and of the gaps between windows, over their σ (R,).
         jacobian: of the residuals by all unknowns over their scales (R, N).
         scales: of the unknowns (N,).
@@ -60,12 +60,12 @@ class Fit(TextInNotebooks, eqx.Module):
         parameters: how many of them are parameters.
         count: number of samples.
         freedom: degrees of freedom: samples, and gaps between windows, less unknowns.
-        at_bound: which unknowns (N,) a bound holds.
+        at_bound: mask (N,) of the unknowns that are held by a bound.
         iterations: evaluations that were made.
         result: how the search ended, see `jaxmb.RESULTS`.
-        runs: what the run of each experiment, or window, reports.
-        starts: the cost that each search reached, of several.
-        check: the evidence for the runs and the Jacobian, where it was asked for.
+        runs: the result of the run of each experiment, or window.
+        starts: the cost that each of several searches reached.
+        check: the evidence for the runs and the Jacobian, if `check` was set.
     """
 
     estimates: dict[str, Array]
@@ -96,7 +96,7 @@ class Fit(TextInNotebooks, eqx.Module):
         return self.setup.model
 
     def start(self, experiment: str | None = None) -> State:
-        """The state from which an experiment, the first by default, starts with the estimates; another run may go on from there."""
+        """The state from which an experiment, the first by default, starts with the estimates, for other runs."""
         names = self.prepared.experiments
         if experiment is not None and experiment not in names:
             raise ValueError(f"Argument `experiment` must be one of {listing(names)}, but is '{experiment}'.")
@@ -107,19 +107,20 @@ class Fit(TextInNotebooks, eqx.Module):
 
     @property
     def gradient(self) -> dict[str, Array]:
-        """That of the cost, by parameter."""
+        """The gradient of the cost, by parameter."""
         slopes = jnp.einsum("...r,...rn->...n", self.residuals, self.jacobian) / self.scales
         return self._by_name(slopes[..., : self.parameters])
 
     def covariance(self, absolute_sigma: bool = False) -> Float[Array, "... n n"]:
         """Covariance of the parameters' entries, s² (JᵀJ)⁻¹ with biases and starts eliminated.
 
-        Infinite for what the data do not tell, zero for what a bound holds. NaN where the search did not converge: away from a minimum JᵀJ tells
-        nothing of where it is.
+        Infinite for parameters that the data do not determine, zero for those held by a bound. NaN if the search did not converge: away from
+        a minimum JᵀJ says
+        nothing about its position.
 
         Args:
-            absolute_sigma: whether the given σ are the noise itself, s = 1; else only their ratios count and s² is the sum of the
-                squares of the residuals over the degrees of freedom that are left.
+            absolute_sigma: whether the given σ are the noise itself, s = 1; otherwise only their ratios count, and s² is the sum of the
+                squares of the residuals over the remaining degrees of freedom.
         """
         # Arrays alone go into the program, so that fits of equal shapes share it.
         numbers = (self.jacobian, self.scales, self.at_bound, self.freedom, self.cost)
@@ -134,7 +135,7 @@ class Fit(TextInNotebooks, eqx.Module):
     def intervals(self, level: float = 0.95, absolute_sigma: bool = False) -> dict[str, tuple[Array, Array]]:
         """Confidence intervals of the linearised problem by parameter: Student's, or normal ones for `absolute_sigma`.
 
-        NaN where the search did not converge, see `covariance`.
+        NaN if the search did not converge, see `covariance`.
         """
         free = None if absolute_sigma else np.asarray(self.freedom)
         width = scipy.special.ndtri(0.5 + level / 2) if free is None else scipy.special.stdtrit(free, 0.5 + level / 2)
@@ -146,7 +147,7 @@ class Fit(TextInNotebooks, eqx.Module):
 
     @property
     def identifiability(self) -> Identifiability:
-        """What the data tell of the parameters, see `Identifiability`."""
+        """Which parameters the data determine, see `Identifiability`."""
         return Identifiability.of(self.jacobian, self.labels, self.parameters, self.scales)
 
     def _by_name(self, entries: Float[Array, "... n"]) -> dict[str, Array]:
@@ -173,7 +174,7 @@ class Fit(TextInNotebooks, eqx.Module):
         if spread > LARGE:
             lines.append(
                 "Residuals are far above the noise that σ states: σ is too small, the model lacks something, or the search ended in a "
-                "valley that is not the deepest; try other starts (`starts`) or `windows`."
+                "local minimum that is not the lowest; try other starts (`starts`) or `windows`."
             )
         checked = [] if self.check is None else [str(self.check)]
         return "\n".join([head, *lines, *identifiability.sentences(), *checked])

@@ -41,7 +41,7 @@ from .target import Setup
 
 
 class Tuned(TextInNotebooks, eqx.Module):
-    """What `tune` found; print it for a table.
+    """The result of `tune`; `print` shows it as a table.
 
     Attributes:
         estimates: values of all parameters by name, the frozen ones included.
@@ -53,8 +53,8 @@ class Tuned(TextInNotebooks, eqx.Module):
         failures: by name, in how many trials an experiment failed, which made their steps shorter.
         halved: how often each step was halved for that reason (steps,).
         result: how the search ended, see `jaxmb.RESULTS`: `search_unfinished` if all steps are made and the slope is not small yet.
-        at_bound: what a bound holds, of arrays as "name[0]".
-        check: the evidence for the runs and the gradient, where it was asked for.
+        at_bound: names of the parameters held by a bound, entries of arrays as "name[0]".
+        check: the evidence for the runs and the gradient, if `check` was set.
     """
 
     estimates: dict[str, Array]
@@ -85,7 +85,7 @@ class Tuned(TextInNotebooks, eqx.Module):
         if bool(self.result != RESULTS.successful):
             lines.append(RESULTS[self.result])
         elif count == 0:
-            lines.append("The start is a minimum, or nothing that is looked for changes the objective.")
+            lines.append("The start is a minimum, or no parameter changes the objective.")
         lines += values_table("parameter", self.estimates, self.nominal, self.at_bound)
         failed = [f"{name} in {int(n)}" for name, n in self.failures.items() if int(n)]
         if failed:
@@ -113,37 +113,36 @@ def tune(
     throw: bool = True,
     **options: PyTree,
 ) -> Tuned:
-    """Parameters with which runs serve a purpose best.
+    """Tunes parameters so that an objective of the runs becomes least.
 
-    The objective of each run, over all experiments, becomes less step by step along its gradient, within the bounds. The steps are those of
-    the parameters over their scales. A step after which a run fails, or its objective is not finite, is halved until none
-    does; which did is told.
+    The objectives of all runs are reduced step by step along their gradient, within the bounds. Steps are taken in the parameters over
+    their scales. A step after which a run fails, or its objective is not finite, is halved until none does; the failures are
+    reported.
 
     Args:
         model: a mechanism or a system.
-        parameters: what is looked for: in the model, in the controllers ("control…") or the events ("events.name…") of the experiments.
-        experiments: the runs; those that are alike run side by side.
-        objective: `objective(system, solution)` → a number, differentiable; with an experiment's `about` as a third argument where
-            that is given.
+        parameters: the unknowns: in the model, in the controllers ("control…") or the events ("events.name…") of the experiments.
+        experiments: the runs; those that differ in numbers only run side by side.
+        objective: `objective(system, solution)` → a number, differentiable; with an experiment's `about` as a third argument if that is given.
         steps: number of steps; zero for the costs at the start.
         optimiser: a transformation of optax; None for quasi-Newton steps within the bounds, each of which lowers the objective, and which end
-            where no more than 1e-8 of it can be gained. Others make all steps.
+            when no more than 1e-8 of it can be gained. Transformations of optax make all steps.
         over: how the objectives of all runs (k,) become one number.
-        build: from a model to a system, as of `identify`.
-        gradient: "forward" or "reverse" mode; by default forward for up to four numbers that are looked for.
-        checkpoint: a file in which the search is kept after each step, and from which it goes on if there is one.
-        progress: a function that gets a `Progress` after each step; a terminal shows a line by itself, see `show_progress`.
+        build: from a model to a system, as in `identify`.
+        gradient: "forward" or "reverse" mode; by default forward for up to four unknown numbers.
+        checkpoint: a file in which the search is saved after each step, and from which it continues if the file exists.
+        progress: a function that receives a `Progress` after each step; on a terminal a progress line is shown in any case, see `show_progress`.
         check: whether to add the evidence of `jaxmb.check` for the runs with the estimates, and of `jaxmb.check_gradient` for the objective
             there: `Tuned.check`, printed with the result.
-        throw: whether to raise where a run fails at the start of the search.
-        **options: of `simulate`, as of `identify`.
+        throw: whether to raise an error if a run fails at the start of the search.
+        **options: of `simulate`, as in `identify`.
 
     Returns:
-        A `Tuned`, whose `result` tells whether the search has converged; of all that were tried that with the least objective.
+        A `Tuned` for the parameters with the least objective of all that were tried; its `result` tells whether the search has converged.
 
     Raises:
         TypeError, ValueError: for arguments that do not fit; the message names the parameter or the experiment.
-        RuntimeError: where a run fails with the parameters of the start.
+        RuntimeError: if a run fails with the parameters of the start.
     """
     experiments = listed(experiments)
     for i, experiment in enumerate(experiments):

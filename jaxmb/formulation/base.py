@@ -74,7 +74,7 @@ class AbstractFormulation(eqx.Module):
         """v̇ and the multipliers of the independent rows; zero for the other rows."""
 
     def choose(self, terms: Terms, present: Bool[Array, " n"] | None = None) -> Bool[Array, " n"] | None:
-        """The choice that suits an accepted state, given the present one; None where there is nothing to choose."""
+        """The choice that suits an accepted state, given the present one; None if there is nothing to choose."""
         return None
 
     def with_choice(self, choice: Bool[Array, " n"] | None) -> "AbstractFormulation":
@@ -86,7 +86,7 @@ class AbstractFormulation(eqx.Module):
         return None
 
     def unfit(self, terms: Terms, in_use: Bool[Array, " m"], degenerate: Int[Array, ""]) -> Bool[Array, ""]:
-        """Whether the choice does not fit a pose with independent rows `in_use`, where so many more are degenerate."""
+        """Whether the choice does not fit a pose with independent rows `in_use`, at which `degenerate` more rows are degenerate."""
         return jnp.array(False)
 
     def shares(
@@ -120,7 +120,7 @@ class AbstractFormulation(eqx.Module):
         """The factors of the constrained equations of the rows in `in_use`, without those that are degenerate at these terms.
 
         With `rank_tol=0` all rows in `in_use` stay, for a rank that was decided at these very terms with the rows in another
-        order. `quick` is as of `ConstrainedFactor`.
+        order. `quick` is as in `ConstrainedFactor`.
         """
         tol = self.rank_tol if rank_tol is None else rank_tol
         return ConstrainedFactor(

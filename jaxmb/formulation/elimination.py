@@ -20,13 +20,14 @@ class Elimination(AbstractFormulation):
     that stay do, except where they are uniquely determined: the others carry the load of rows that are left out.
 
     Args:
-        eliminated: indices of the rows to leave out, see also `of`. If None they are chosen by pivoting at every state: in turn
-            the row with the largest remainder stays.
+        eliminated: indices of the rows to leave out, see also `of`. If None, they are chosen by pivoting at every state, which keeps the row
+            with the largest remainder in turn.
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
 
-    Limits: a choice of the user that leaves fewer independent rows is refused (`RESULTS.unfit_choice`), at the start
-    and at every accepted state of a run. Pivoting may leave out other rows at other states, so that multipliers jump; the
-    motion does not. M must be positive definite.
+    Limits:
+        A choice that leaves fewer independent rows is rejected (`RESULTS.unfit_choice`), at the start and at every
+        accepted state of a run. Pivoting may leave out other rows at other states, so that multipliers jump; the motion does not jump.
+        M must be positive definite.
     """
 
     eliminated: tuple[Whole, ...] | None = eqx.field(static=True, default=None)

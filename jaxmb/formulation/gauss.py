@@ -18,8 +18,9 @@ class GaussProjection(AbstractFormulation):
     Args:
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
 
-    Limits: M must be positive definite; where it is so on null(C) only, use `KKT`, which is the default there if the
-    numbers are concrete.
+    Limits:
+        M must be positive definite; where it is so on null(C) only, use `KKT`, which is the default there if the numbers are
+        concrete.
     """
 
     rank_tol: Positive = eqx.field(static=True, default=RANK_TOL)

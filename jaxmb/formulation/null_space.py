@@ -37,8 +37,9 @@ class NullSpace(AbstractFormulation):
         weight: W (nv, nv), symmetric and positive definite, in which N is orthonormal and C⁺ is taken; the identity if None.
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
 
-    Limits: M need be positive definite on null(C) only. The basis is chosen at each evaluation, so that the minimal
-    accelerations may jump from one state to the next; v̇ and its derivatives do not.
+    Limits:
+        It is enough that M is positive definite on null(C). The basis is chosen at each evaluation, so that the minimal accelerations may
+        jump from one state to the next; v̇ and its derivatives do not.
     """
 
     weight: Matrix | None = None

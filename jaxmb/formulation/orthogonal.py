@@ -34,7 +34,7 @@ class Projected(eqx.Module):
 
 
 class OrthogonalProjection(AbstractFormulation):
-    """Projected equations that need neither multipliers nor coordinates (Aghili).
+    """Projected equations that need neither multipliers nor a choice of independent coordinates (Aghili).
 
     With P = I − C⁺C the constraint force drops out of PᵀM v̇ = PᵀF (eq. 21), and (I − P) v̇ = C⁺Γ (eq. 13). The two act in
     complementary spaces and are added to one regular system M_c v̇ = f_c, in one of three ways:
@@ -51,7 +51,8 @@ class OrthogonalProjection(AbstractFormulation):
         weight: W (nv, nv), symmetric and positive definite; the identity if None. See `length_metric` for mixed units.
         rank_tol: cut-off below which a row counts as dependent, see `jaxmb.linalg.independent_rows`.
 
-    Limits: conditioning of M_c adds to that of M and C; see `inertia_conditioning`.
+    Limits:
+        Conditioning of M_c adds to that of M and C; see `inertia_conditioning`.
     """
 
     inertia: Inertia = eqx.field(static=True, default="parameterised")
@@ -77,7 +78,7 @@ class OrthogonalProjection(AbstractFormulation):
         return self._projected(terms, metric_factor(terms, self.prepare(terms), self.weight))
 
     def constraint_force(self, terms: Terms) -> Float[Array, " nv"]:
-        """The generalised reaction by eq. (32), with our sign: −(I − Pᵀ)F + μ (PᵀF + M C⁺Γ), μ = (I − Pᵀ) M M_c⁻¹.
+        """The generalised reaction by eq. (32), with the sign used here: −(I − Pᵀ)F + μ (PᵀF + M C⁺Γ), μ = (I − Pᵀ) M M_c⁻¹.
 
         M_c is the "skew" one, whatever `inertia` says, since (32) is written with it.
         """
@@ -106,7 +107,7 @@ class OrthogonalProjection(AbstractFormulation):
 
 @contract
 def decoupling(terms: Terms, weight: Matrix | None = None, rank_tol: Positive = RANK_TOL) -> Float[Array, ""]:
-    """How far applied forces that move the system also load its constraints: ‖(I − Pᵀ) M P‖ / ‖M‖ (Frobenius).
+    """How much applied forces that move the system also load its constraints: ‖(I − Pᵀ) M P‖ / ‖M‖ (Frobenius).
 
     Zero exactly where the null space of the constraints is invariant under W⁻¹M (Aghili, Proposition 3): the cross-coupling
     μP vanishes and the constraint force depends on passive forces and velocities only.

@@ -40,21 +40,22 @@ class Partition(eqx.Module):
 
 
 class CoordinatePartition(AbstractFormulation):
-    """Some velocities are chosen as independent, the others follow from the constraints (Wehage and Haug; Voronets).
+    """Some velocities are chosen as independent, and the others follow from the constraints (Wehage and Haug; Voronets).
 
     Blajer, Schiehlen and Schirm 1994, eqs. (6)–(14), in the form M_d v̇_I = h_d; Müller, eqs. (12)–(13). The choice is made by
     the projective criterion, greedily: the velocity with the largest cos²α first, then the one with the largest part outside
-    the directions that are fixed already, and so on. During a run it is made anew at an accepted state where the present
+    the directions that are fixed already, and so on. During a run the choice is made again at an accepted state if the present
     choice is much worse than the best one there. All coordinates are integrated, so that a switch changes no state.
 
     Args:
         independent: indices in v of the first choice; by the criterion if None. As many as there are degrees of freedom.
-        switching: a choice is dropped where the volume that its directions span falls below this part of the volume spanned
-            by the greedy choice; 0 keeps the first choice for ever, values near 1 switch often.
+        switching: a choice is dropped if the volume that its directions span falls below this fraction of the volume spanned by the greedy
+            choice; 0 keeps the first choice, values near 1 switch often.
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
 
-    Limits: M need be positive definite on null(C) only. With `switching=0`, a run ends with `RESULTS.unfit_choice` where the
-    dependent velocities no longer follow from the independent ones; near such a pose accuracy is lost.
+    Limits:
+        It is enough that M is positive definite on null(C). With `switching=0`, a run ends with `RESULTS.unfit_choice` where the
+        dependent velocities no longer follow from the independent ones; near such a pose accuracy is lost.
     """
 
     independent: tuple[Whole, ...] | None = eqx.field(static=True, default=None)

@@ -12,23 +12,23 @@ from .base import AbstractFormulation
 
 
 class Proximal(AbstractFormulation):
-    """Multipliers by the proximal point method: a regularised system, solved again for what it leaves.
+    """Multipliers by the proximal point method: a regularised system, solved again for its residual.
 
     With M̃ = M + CᵀΣ⁻²C, F̃ = F + CᵀΣ⁻²Γ and the scaled rows A = Σ⁻¹C,
 
         v̇(λ) = M̃⁻¹(F̃ + Cᵀλ),   λ ← λ + Σ⁻¹ (A M̃⁻¹Aᵀ + μ I)⁻¹ Σ⁻¹ (Γ − C v̇(λ)),
 
     which converges by μ/(μ + s²) in a direction of singular value s (Rockafellar 1976; for constrained dynamics Carpentier,
-    Budhiraja and Mansard 2021). Smooth where rows come close to being dependent; M need be positive definite on null(C)
-    only.
+    Budhiraja and Mansard 2021). The result is smooth where rows come close to being dependent. It is enough that M is positive definite on null(C).
 
     Args:
         mu: μ, relative to the squares of the scaled singular values.
         refinements: number of solutions.
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
 
-    Limits: rows closer to dependence than about √μ are satisfied in part only; the residual is reported as
-    `RESULTS.contradictory_constraints`.
+    Limits:
+        Rows closer to dependence than about √μ are satisfied only in part; the residual is reported as
+        `RESULTS.contradictory_constraints`.
     """
 
     mu: Positive = eqx.field(static=True, default=1e-8)

@@ -22,10 +22,11 @@ _FAVOURED = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_spl
 
 
 def compiler_options() -> dict[str, Any]:
-    """Options of XLA with which programs of this library compile in about two thirds of the CPU time, and run some 5 % slower.
+    """Options of XLA with which programs of this library compile in about two thirds of the CPU time and run some 5 % slower.
 
-    They suit CPUs; elsewhere there are none. What this version of XLA does not know, or `XLA_FLAGS` sets, is left out. JAX takes
-    them at the outermost `jax.jit` only: there the library's own programs use them by themselves, but not inside of your `jit`.
+    On devices other than CPUs there are none. Options that this version of XLA does not know, or that `XLA_FLAGS` sets, are left out. JAX accepts
+    such options at the outermost `jax.jit` only. The library's own programs use them automatically if they are outermost; pass them to your own
+    `jit`.
 
     Example:
         >>> import jax, jaxmb as jm

@@ -18,13 +18,13 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "rows. `diagnose` tells which; check constraints that fix the same motion twice with different values."
     )
     undetermined_motion = (
-        "The motion is not determined: at a pose where constraints become dependent, several motions lead on and the velocity "
-        "(zero at a bifurcation) chooses none of them. `diagnose` names the rows. Start beside the pose, or with a velocity "
-        "along the motion that is meant; where `diagnose` finds all poses around as singular, change a length."
+        "The motion is not determined: at a pose where constraints become dependent, several motions are possible and the velocity "
+        "(zero at a bifurcation) selects none of them. `diagnose` names the rows. Start beside the pose, or with a velocity "
+        "along the motion that you want; if `diagnose` finds that all poses around are singular too, change a length."
     )
     ill_conditioned_state = (
         "The state does not determine an acceleration: beside a pose where constraints become dependent it satisfies them to rounding, and "
-        "its velocity is still off that of a motion through the pose by more than a millionth, or no motion leads through. Start further away, or "
+        "its velocity still differs from that of a motion through the pose by more than a millionth, or no motion leads through. Start further away, or "
         "give exact coordinates and velocities, which `assemble` leaves as they are."
     )
     unfit_choice = (
@@ -32,15 +32,15 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "coordinates, no longer determine the motion. Choose others, or let the formulation choose."
     )
     events_exhausted = (
-        "More events happened than `max_events`. If they come ever faster and not to rest, the model has no motion beyond that point; "
-        "else raise `max_events`."
+        "More events happened than `max_events`. If they follow each other ever faster without coming to rest, the model has no motion "
+        "beyond that point; otherwise raise `max_events`."
     )
     position_mismatch = (
         "A constraint that is activated does not fit the position then. Activate it where its residual is zero, by a guard, "
         "or have positions assembled by `assemble=True`."
     )
     inconsistent_state = (
-        "The state, of a run the first one, violates its constraints or holds numbers that are not finite. Make it with `jaxmb.assemble`; "
+        "The state (in a run, the first one) violates its constraints or holds numbers that are not finite. Make it with `jaxmb.assemble`; "
         "`jaxmb.residuals` tells by how much it is off."
     )
     no_assembly = (
@@ -57,20 +57,20 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     )
     no_equilibrium = (
         "No equilibrium was found near the start: at the pose where the search ended forces are out of balance. Start closer to "
-        "one, let more inputs be solved for, or hold fewer coordinates."
+        "one, solve for more inputs, or hold fewer coordinates."
     )
     search_failed = (
         "A run fails where the search starts, or its residuals or derivatives are not finite there. Start with other parameters; "
         "`simulate` of that run tells more."
     )
     search_stuck = (
-        "No step reduces the cost though residuals say that one should: runs fail beside, or loops do not close there, or the motion depends on "
+        "No step reduces the cost although its derivatives say that one should: runs fail nearby, or loops do not close there, or the motion depends on "
         "the parameters so strongly that its derivatives hold nowhere. Start closer; in a fit use shorter records, or `windows`."
     )
     search_unfinished = "The search did not converge within `max_iterations`, or `steps`; more of them, or another start, may lead further."
     unresolved_passage = (
-        "The motion comes so close to a pose at which constraints become dependent, without leading through it, that this precision does not "
-        "tell how it goes on: lengths that nearly agree. Make them agree, or differ by more."
+        "The motion comes so close to a pose at which constraints become dependent, without leading through it, that its continuation is "
+        "not determined at this precision: some lengths nearly agree. Make them agree, or differ by more."
     )
 
 
@@ -80,7 +80,7 @@ SUCCESS = cast(RESULTS, RESULTS.successful)
 _TEXTS = {
     "successful": "successful",
     "nonfinite": "Numbers are not finite: those of the state, of an input such as `control` returns, or of a force; or the mass matrix is not positive "
-    "definite where the formulation needs it; `KKT` needs it so on null(C) only.",
+    "definite where the formulation needs it; `KKT` needs that on null(C) only.",
 }
 for _name, _text in _TEXTS.items():
     RESULTS._index_to_message[int(getattr(RESULTS, _name)._value)] = _text  # pyright: ignore[reportAttributeAccessIssue]
@@ -108,7 +108,7 @@ def announce(result: RESULTS) -> None:
     index = tuple(int(i) for i in np.argwhere(failed)[0])
     first = jax.tree.map(lambda x: x[index], result)
     raise RuntimeError(
-        RESULTS[first] + (f" It is so at index {', '.join(map(str, index))} of the motion." if index else "")
+        RESULTS[first] + (f" This happens at index {', '.join(map(str, index))} of the motion." if index else "")
     )
 
 

@@ -22,7 +22,7 @@ _doing: list[str] = []  # what is being done, the innermost last
 
 @contract
 def show_progress(on: bool) -> None:
-    """Whether work of more than two seconds says on a terminal what it is doing; elsewhere nothing is ever said.
+    """Whether work that takes more than two seconds reports its progress on a terminal. Without a terminal nothing is ever printed.
 
     Example:
         >>> import jaxmb as jm

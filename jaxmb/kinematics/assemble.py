@@ -61,36 +61,39 @@ def assemble(
 ) -> State:
     """A state that satisfies all constraints, near a guess.
 
-    Gauss–Newton in the metric of M with step-length control: each iteration moves q by −N C⁺φ, the shortest way in that
-    metric, then v by −C⁺(C v + b). Derivatives with respect to q, v, t and params are those of these iterations. Positions,
-    or velocities, that hold to rounding stay as they are.
+    Gauss–Newton in the metric of M with step-length control: each iteration moves q by −N C⁺φ, the shortest way in that metric, then v by −C⁺(C v
+    + b).
+    Derivatives with respect to q, v, t and params are those of these iterations. Positions, or velocities, that satisfy the constraints to
+    rounding are not changed.
 
-    Where that leads to no pose on the constraints, or joints are the wrong way round there, one is searched for by Levenberg and Marquardt's
-    steps, from the guess and then from others around it, the nearest first. The iterations go on from there, and their
-    derivatives are taken as if the guess, shifted by a constant, were that pose: with respect to q the projection along C⁺.
+    If this leads to no pose on the constraints, or to one with joints the wrong way round, steps of Levenberg and Marquardt's method search for a
+    pose,
+    from the guess and then from others around it, the nearest first. The iterations continue from there. Their derivatives are taken as if the
+    guess, shifted by a
+    constant, were that pose: with respect to q the projection along C⁺.
 
     Args:
         system: the system.
-        q: guess of the coordinates, (nq,) or by name; those not named, or all, are those of `system.guess`. By name other joint
-            coordinates of a mechanism, too, such as those of joints that close loops: they say which of several poses is meant.
+        q: guess of the coordinates, (nq,) or by name; those not named, or all, are those of `system.guess`. By name you may also give other
+            joint coordinates of a mechanism, such as those of joints that close loops, to select one of several poses.
         v: guess of the velocities, (nv,) or by name; zero by default.
         t: time.
         hold: names or indices of coordinates that keep the value given in `q`.
         hold_velocity: names or indices of velocities that keep the value given in `v`.
         inactive: names of constraints that do not act until an event activates them.
-        length: how far coordinates move (in their unit) until the mechanism looks different. Needed only where a row vanishes at
-            the pose and no other row tells, like that of x y = 0 at the origin.
+        length: how far coordinates move (in their unit) until the mechanism looks different. Needed only if a row vanishes at the pose and no
+            other row determines the length, such as x y = 0 at the origin.
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
-        throw: whether to raise where there is no such state. If False its coordinates and velocities are NaN, which `simulate`
-            reports as `inconsistent_state`: a batch is not spoilt by one row, and nothing in the program calls the host.
+        throw: whether to raise an error if there is no such state. If False its coordinates and velocities are NaN, which `simulate` reports
+            as `inconsistent_state`: other rows of a batch are not affected, and nothing in the program calls the host.
             `jaxmb.try_assemble` tells what was missed, and by how much.
 
     Returns:
         A `State`, with residuals at the level of rounding.
 
     Raises:
-        ValueError: if a constraint cannot be satisfied, a held value is in the way, or the system's functions give values
-            they must not give; the message names the element and the amount. Where values are traced the compiled program
+        ValueError: if a constraint cannot be satisfied, a held value prevents it, or the system's functions return invalid values; the
+            message names the element and the amount. Where values are traced the compiled program
             raises the same text without the amount.
 
     Example:

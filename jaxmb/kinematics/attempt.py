@@ -16,9 +16,9 @@ class Attempt(TextInNotebooks, eqx.Module):
     """The result of `try_assemble`.
 
     Attributes:
-        state: the assembled state, or where the search for one has ended; its coordinates and velocities are no NaN if the guess is finite.
+        state: the assembled state, or the state at which the search ended; its coordinates and velocities are not NaN if the guess is finite.
         result: `RESULTS.successful`, or `RESULTS.no_assembly` where the state is not on the constraints.
-        position, velocity: residuals (m,) relative to the size of the mechanism, φ/Φ and (C v + b)/Φ, as of `jaxmb.residuals`.
+        position, velocity: residuals (m,) relative to the size of the mechanism, φ/Φ and (C v + b)/Φ, as in `jaxmb.residuals`.
     """
 
     state: State
@@ -40,11 +40,11 @@ def try_assemble(
     length: Positive | None = None,
     rank_tol: Positive = RANK_TOL,
 ) -> Attempt:
-    """`assemble` that raises nothing where there is no state near the guess, and tells how far off it has ended.
+    """Like `assemble`, but raises no error if there is no state near the guess, and reports the residuals at which it ended.
 
     Args:
         system: the system.
-        q: guess of the coordinates; this and all others as of `jaxmb.assemble`.
+        q: guess of the coordinates; this and all other arguments as in `jaxmb.assemble`.
         v: guess of the velocities.
         t: time.
         hold: coordinates that keep their values.

@@ -19,7 +19,7 @@ TRIALS, STEPS = 60, 60
 
 @contract
 def branches(system: System, state: State) -> State:
-    """The pose once for each branch of motion through it (k,), with a velocity along the branch.
+    """The branches of motion through a pose: the pose once for each of them (k,), with a velocity along the branch.
 
     Along a branch φ vanishes to second order: its tangent τ lies in null(C) and obeys zᵀ Ċ(τ) τ = 0 for every z with zᵀC = 0
     (the second-order mobility of Kumar and Pellegrino 2000). Where rows are independent this leaves one direction of a mechanism with one degree of
@@ -30,7 +30,8 @@ def branches(system: System, state: State) -> State:
         state: one pose.
 
     Returns:
-        States; none (0,) at a pose that no motion leads through, and where motions of more than one freedom meet, as where a part folds onto
+        States; none (0,) at a pose through which no motion leads, and where motions of more than one freedom meet, for example where a part
+        folds onto
         its hinge and may turn by itself.
 
     Example:

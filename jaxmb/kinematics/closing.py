@@ -37,13 +37,13 @@ STEPS = tuple(2.0**-k for k in range(8))
 # Far above rounding, and far below any gap of consequence.
 CONSISTENT = 0.5
 VANISHES = (
-    "Constraint '{name}' vanishes at this pose, and nothing tells how it grows nearby; give `length`, how far "
+    "Constraint '{name}' vanishes at this pose, and its size nearby is not known; give `length`, how far "
     "coordinates move until the mechanism looks different."
 )
 
 
 class Guess(eqx.Module):
-    """The guess of `assemble`, and the indices of fixed coordinates and velocities, in a mode; `length` and `rank_tol` as of `assemble`.
+    """The guess of `assemble`, and the indices of fixed coordinates and velocities, in a mode; `length` and `rank_tol` as in `assemble`.
 
     `aims` are joint coordinates beyond the system's own, which are brought to `targets` (k,) as nearly as constraints allow.
 

@@ -38,7 +38,7 @@ Scalar = Float[Array, ""]
 class Closure(eqx.Module):
     """The solution of all position constraints for some coordinates: q_D = g(t, q_I).
 
-    Blajer, Schiehlen and Schirm 1993, eq. (5). A function stands for one branch of the inverse kinematics; name it so.
+    Blajer, Schiehlen and Schirm 1993, eq. (5). A function describes one branch of the inverse kinematics; name the closure after the branch.
 
     Args:
         name: the branch, for messages.
@@ -209,7 +209,7 @@ def restrict(system: System, closure: Closure, state: State) -> State:
     """The state of the reduced system that belongs to a state of the system.
 
     Raises:
-        ValueError: if the state is not on the closure's branch; whole turns of 2π are no difference.
+        ValueError: if the state is not on the closure's branch; whole turns of 2π make no difference.
     """
     reduced, embedding = reduce(system, closure), _embedding_of(system, closure)
     q, v = (x[..., np.array(embedding.independent, int)] for x in (state.q, state.v))
@@ -236,7 +236,7 @@ def embed(system: System, closure: Closure, state: State) -> State:
 
     Args:
         system: the system.
-        closure: as of `reduce`.
+        closure: as in `reduce`.
         state: of the reduced system, such as `Solution.states`; leading axes are kept.
 
     Raises:

@@ -37,7 +37,7 @@ class Correction(eqx.Module):
     Attributes:
         q, v: coordinates (nq,) and velocities (nv,) after the correction.
         in_use: mask (m,) of the rows onto which it was corrected: those in use less rows close to being dependent that already hold to rounding.
-        basis: as of `directions`.
+        basis: as in `directions`.
         position, velocity: residuals φ and C v + b (m,) that are left.
     """
 

@@ -12,13 +12,13 @@ class CurveEvent(eqx.Module):
     """A pose of a curve where something happens.
 
     Attributes:
-        kind: "dead centre", where the input stands still and cannot drive the others; "limit position", where another coordinate
-            that is watched turns back; or "branch point", where rows become dependent and branches may meet.
+        kind: "dead centre", where the input stands still and cannot drive the others; "limit position", where another watched coordinate
+            turns back; or "branch point", where rows become dependent and branches may meet.
         name: the coordinate that stands still; empty for a branch point.
         index: number of the pose on the curve.
-        state: the pose; its velocity leads on along the curve.
+        state: the pose; its velocity points along the curve.
         values: the coordinates that are watched, by name.
-        branches: of a branch point, the pose once for each branch through it (k,), with a velocity along the branch; from each
+        branches: for a branch point, the pose once for each branch through it (k,), with a velocity along the branch, from which
             `trace_motion` follows that branch; none (0,) where motions of more than one freedom meet. None for other events.
     """
 
@@ -47,9 +47,9 @@ class MotionCurve(TextInNotebooks, eqx.Module):
         gap: how far (n,) the rows are from being dependent: their smallest singular value that is not zero throughout, see
             `jaxmb.linalg`. Zero at branch points.
         events: what happens, in order.
-        start: number of the pose that the curve was followed from.
-        ends: how it ends on both sides: "closed", as it has returned to its start, "limit" of `between`, "unfinished" for want
-            of points, or "stuck" where no pose was found further on.
+        start: number of the pose from which the curve was followed.
+        ends: how it ends on both sides: "closed" if it has returned to its start, "limit" at a bound of `between`, "unfinished" if
+            `max_points` were not enough, or "stuck" if no further pose was found.
     """
 
     input: str = eqx.field(static=True)
@@ -62,7 +62,7 @@ class MotionCurve(TextInNotebooks, eqx.Module):
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """The least and largest value of each coordinate that is watched; exact, as poses where it turns back belong to the curve."""
+        """The least and largest value of each watched coordinate; exact, since poses at which it turns back belong to the curve."""
         return {name: (float(np.min(x)), float(np.max(x))) for name, x in self.values.items()}
 
     @property

@@ -21,13 +21,13 @@ AROUND, AWAY = 8, 0.05
 
 @dataclasses.dataclass(frozen=True)
 class DependentRows:
-    """Rows that depend on each other, and what becomes of the dependence nearby.
+    """Rows that depend on each other here, and whether they do so nearby.
 
     Attributes:
         rows: row numbers by constraint name.
-        redundant: how many of these rows are superfluous here and nearby.
-        degenerate: how many are dependent at this pose only, the motion leading on to where they act.
-        indeterminate: how many are dependent at this pose only, the velocity choosing none of several motions.
+        redundant: how many of these rows are redundant here and nearby.
+        degenerate: how many are dependent at this pose only, and independent along the motion.
+        indeterminate: how many are dependent at this pose only, where several motions are possible and the velocity selects none.
     """
 
     rows: dict[str, tuple[int, ...]]
@@ -41,7 +41,7 @@ class DependentRows:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis(TextInNotebooks):
-    """The constraints at one pose and velocity; nothing here holds elsewhere unless it says so.
+    """The constraints at one pose and velocity. All of it holds there only, unless an attribute says otherwise.
 
     Attributes:
         t: time in s.
@@ -53,14 +53,14 @@ class Diagnosis(TextInNotebooks):
         redundancy: rows less rank.
         freedom: nv less rank: degrees of freedom here, in velocities.
         freedom_nearby: likewise at poses near this one.
-        singular_around: whether all poses near this one that the constraints allow are as singular: only exact lengths let the mechanism
-            move, and `rank_nearby` is that of poses that it cannot reach. False where this pose is regular.
+        singular_around: whether all poses near this one that the constraints allow are equally singular: the mechanism can move only because
+            its lengths are exact, and `rank_nearby` is that of poses that it cannot reach. False if this pose is regular.
         freedom_undriven: likewise here, without the drivers of a mechanism; None where there are none.
         freedom_counted: nv less rows: Grübler and Kutzbach's number, which takes all rows for independent.
         topology: bodies, joints and loops of the mechanism; None without one. Its `freedom` is the number without drivers.
         dependent: groups of rows that depend on each other.
         shared: names of joints, those of the tree included, that share redundant rows here, and how many; empty without a
-            mechanism. `jaxmb.analyse_reactions` tells which components of their reactions that leaves open.
+            mechanism. `jaxmb.analyse_reactions` tells which components of their reactions are not determined because of that.
         contradictions: relative amounts by which Γ lies outside range(C), by name, of constraints that contradict others.
         singular_values: of the scaled rows A (see `jaxmb.linalg`), falling.
         rank_tol: the cut-off, at the precision of the state.
@@ -69,7 +69,7 @@ class Diagnosis(TextInNotebooks):
         mass_condition: condition number of M.
         massless: names of the velocities along which M is singular; constraints hold these.
         residual: largest scaled residuals of position and velocity.
-        linear_algebra: sparse or dense, and why, of the steps of `simulate` by default; `choose_engine` tells it for other arguments.
+        linear_algebra: whether the steps of `simulate` with default arguments are sparse or dense, and why; for other arguments use `choose_engine`.
     """
 
     t: float
@@ -140,13 +140,15 @@ class Diagnosis(TextInNotebooks):
         verdicts = []
         if self.singular_around:
             verdicts.append(
-                "This is a singular pose, and so are all that the constraints allow around it: only exact lengths let it move. Change one of "
-                "them."
+                "This is a singular pose, and so are all poses around it that the constraints allow: the mechanism can move only because its "
+                "lengths are exact. Change one of them."
             )
         elif self.rank_nearby > self.rank:
             verdicts.append("This is a singular pose.")
         if any(group.indeterminate for group in self.dependent):
-            verdicts.append("The motion is not determined: the velocity chooses none of several motions.")
+            verdicts.append(
+                "The motion is not determined: several motions are possible, and the velocity selects none of them."
+            )
         if any(group.degenerate for group in self.dependent):
             verdicts.append(
                 "The motion through it is determined; the multipliers of the rows above are not defined here."
@@ -160,7 +162,7 @@ class Diagnosis(TextInNotebooks):
 
 @contract
 def diagnose(system: System, state: State, *, formulation: AbstractFormulation | None = None) -> Diagnosis:
-    """Rank, redundancy, singularity and conditioning of the constraints at one state, for people and programs.
+    """Rank, redundancy, singularity and conditioning of the constraints at one state.
 
     Args:
         system: the system.

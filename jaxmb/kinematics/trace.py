@@ -146,32 +146,34 @@ def trace_motion(
     max_points: Count = 1000,
     formulation: AbstractFormulation | None = None,
 ) -> MotionCurve:
-    """All poses that a mechanism takes as its input is moved: the input–output curve, through dead centres and branch points.
+    """All poses that a mechanism takes as its input moves: the input–output curve, through dead centres and branch points.
 
-    The curve φ(q) = 0 is followed by its length and not by the input, so that it goes on where the input turns back: a step
+    The curve φ(q) = 0 is followed by its length and not by the input, so that it continues where the input turns back: a step
     along the tangent, v ∈ null(C), and the shortest way back onto the constraints, both in the metric of M (Euler and Newton's
-    method, Allgower and Georg 1990, ch. 2 and 6), until it returns to its start, or both ways as far as it leads. Along it are found
+    method, Allgower and Georg 1990, ch. 2 and 6), until it returns to its start, or in both directions as far as it leads. Along the curve it finds
 
     * dead centres, where ds/dσ of the input vanishes, and limit positions, where that of another coordinate does;
     * branch points, where the smallest singular value of the rows touches zero (Kumar and Pellegrino 2000), with the branches
       that meet there. The curve goes straight on; others are followed from the states in `CurveEvent.branches`.
 
-    Events are located along the curve by bisection to 1e-12 of a step. Steps follow the curvature and what the mechanism's
-    coordinates reach (`State.scale`), so that units do not matter. No forces act, time stands still.
+    Events are located along the curve by bisection to 1e-12 of a step. Step lengths follow the curvature and the reach of the coordinates
+    (`State.scale`), so that units do not matter. No forces act, and time is constant.
 
     Args:
         system: the system, with holonomic constraints and one degree of freedom when the input is not driven.
-        state: one assembled pose on the curve. A velocity, if it has one, tells which way to go first and, at a branch point,
-            along which branch; else it is the way in which the input grows.
-        input: name of a joint coordinate, of a coordinate of the system, or of a driver; a driver of it lets go, others stay as they are at `state.t`.
-        watch: names of other coordinates whose values and limit positions are wanted.
-        between: least and largest value of the input, where the curve ends; as far as it leads if None.
+        state: one assembled pose on the curve. A velocity, if it has one, selects the direction in which to start and, at a branch point, the
+            branch; otherwise the curve starts in the direction in which the input grows.
+        input: name of a joint coordinate, of a coordinate of the system, or of a driver. A driver of the input is switched off; others keep
+            their values at `state.t`.
+        watch: names of other coordinates whose values and limit positions you want.
+        between: least and largest value of the input, at which the curve ends; if None it is followed as far as it leads.
         step: the largest step, in parts of what coordinates reach while the mechanism turns by some 50°.
         max_points: number of poses after which it ends, each way.
         formulation: gives metric and cut-off; `GaussProjection()` by default.
 
     Returns:
-        A `MotionCurve`. Whether it closes is seen of a mechanism of bodies; coordinates of functions must come back to their values.
+        A `MotionCurve`. Whether it closes is decided by the poses of bodies for a mechanism, and by the values of the coordinates for a
+        system of functions.
 
     Raises:
         ValueError: for names that are not known, constraints on velocities, more or fewer degrees of freedom than one, a start at
@@ -280,7 +282,7 @@ def _check_start(freedom: Array, fits: bool, moving: bool, input: str) -> None:
     if nearby != 1:
         raise ValueError(
             f"Argument `system` must have one degree of freedom when '{input}' is not driven, but has {nearby}: hold the others by "
-            "drivers, or let go of what holds the input. `diagnose` tells more."
+            "drivers, or release what holds the input. `diagnose` tells more."
         )
     if not fits and moving:
         raise ValueError(

@@ -71,7 +71,7 @@ class LinearSolve:
     """A solution x of A x = b.
 
     Attributes:
-        jaxprs: `matvec`, A times a vector, `solve` and `transpose_solve`, as of `lax.custom_linear_solve`.
+        jaxprs: `matvec`, A times a vector, `solve` and `transpose_solve`, as in `lax.custom_linear_solve`.
         constants: of each of these.
         rhs: b.
         x: the solution.

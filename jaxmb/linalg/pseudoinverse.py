@@ -82,7 +82,7 @@ def invert(
     """`pseudoinverse` with the singular values and the rank.
 
     Args:
-        matrix: as of `pseudoinverse`.
+        matrix: as in `pseudoinverse`.
         tol: likewise.
         scale: likewise.
         damping: likewise.

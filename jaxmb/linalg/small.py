@@ -17,7 +17,7 @@ def small(fn: Function) -> Function:
     XLA compiles a loop over rows anew for each place in a program where it stands; this is one call in all of them.
 
     Args:
-        fn: (arrays, quick) ↦ arrays, `quick` as of `is_unrolled`.
+        fn: (arrays, quick) ↦ arrays, `quick` as in `is_unrolled`.
     """
 
     @functools.wraps(fn)

@@ -120,7 +120,7 @@ class AbstractBody(TextInNotebooks, eqx.Module):
         return () if self.shape is None else self.shape.strokes
 
     def resized(self, **dimensions: Finite) -> "AbstractBody":
-        """The body with other dimensions, and with mass properties and points that follow from them; own values of these are dropped.
+        """The body with other dimensions, and with mass properties and points that follow from them; values of these that were given are dropped.
 
         The mass follows where the body has a density, and stays where the mass was given.
         """

@@ -26,7 +26,7 @@ Beyond = Literal["hold", "refuse"]
 
 
 class Table(TextInNotebooks, eqx.Module):
-    """y(x) between the points of a table; called with x.
+    """A function y(x) that interpolates between the points of a table.
 
     "cubic" is the monotone cubic of Fritsch and Butland (1984), with a continuous derivative: it does not overshoot, so that it rises where
     the points rise and is flat where they are.
@@ -39,7 +39,7 @@ class Table(TextInNotebooks, eqx.Module):
             failure.
 
     Raises:
-        ValueError: for what is not so.
+        ValueError: if x and y do not fit these conditions.
 
     Example:
         >>> import jaxmb as jm
@@ -139,11 +139,11 @@ class JointCharacteristic(AbstractCharacteristic):
     Args:
         name: its name.
         joint: name of the joint, or "joint.coordinate" where it has several; coordinate and velocity must go by one name.
-        of: what the table is read at: "coordinate" in m or rad, "rate" in m/s or rad/s, or "time" in s.
+        of: the variable of the table: "coordinate" in m or rad, "rate" in m/s or rad/s, or "time" in s.
         x: points (n,) of it, increasing; adaptive steps end at those of time.
         y: the effort (n,) there in N or N m, positive along the coordinate.
-        interpolation: "linear" or "cubic", as of `Table`.
-        beyond: "hold" or "refuse", as of `Table`.
+        interpolation: "linear" or "cubic", as in `Table`.
+        beyond: "hold" or "refuse", as in `Table`.
     """
 
     joint: str = eqx.field(static=True)
@@ -188,11 +188,11 @@ class LineCharacteristic(AbstractCharacteristic, AbstractLineForce):
         name: its name.
         a: a marker.
         b: another marker; the points must not meet where the force is not zero.
-        of: what the table is read at: "length" in m, "speed" in m/s, positive where the points part, or "time" in s.
+        of: the variable of the table: "length" in m, "speed" in m/s, positive while the points move apart, or "time" in s.
         x: points (n,) of it, increasing; adaptive steps end at those of time.
         y: the force (n,) there in N.
-        interpolation: "linear" or "cubic", as of `Table`.
-        beyond: "hold" or "refuse", as of `Table`.
+        interpolation: "linear" or "cubic", as in `Table`.
+        beyond: "hold" or "refuse", as in `Table`.
     """
 
     @contract

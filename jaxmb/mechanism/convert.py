@@ -13,8 +13,8 @@ from .linkage import linkage_of
 def convert(state: State, source: System, target: System) -> State:
     """The same state of the same mechanism in the coordinates of another build.
 
-    Poses and velocities of the bodies are measured in the target's coordinates and assembled there, which changes nothing
-    but rounding if the mechanisms agree. Angles keep the full turns that the source's build knows; others lie between −π and π.
+    Poses and velocities of the bodies are expressed in the target's coordinates and assembled there, which changes only
+    rounding if the mechanisms agree. Angles keep the full turns that the source's build counts; others lie between −π and π.
 
     Args:
         state: a single state of `source`.

@@ -13,14 +13,14 @@ from .mechanism import AbstractMechanism
 
 @contract
 def loop_cuts(mechanism: AbstractMechanism, state: State, system: System) -> dict[str, float]:
-    """The joints that can close a loop, those first whose cut leaves the best independent coordinates at a pose.
+    """The joints that can close a loop, ranked by how good the independent coordinates at a pose are if they are cut.
 
     With the joint cut, independent coordinates I are chosen greedily by the projective criterion (Blajer, Schiehlen and
     Schirm 1994, eq. 23), and the squared volume of their free directions is
 
         det(M_d)⁻¹ / Π_I (M⁻¹)_ii,
 
-    which for one degree of freedom is the largest cos²α. One means that nothing is lost by the constraints, zero that the
+    which for one degree of freedom is the largest cos²α. One means that the constraints reduce nothing, zero that the
     coordinates cannot describe the motion there. Pass the first name as `build(cut=[name])`.
 
     Args:

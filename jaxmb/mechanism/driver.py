@@ -155,7 +155,7 @@ class DrivenAngle(AbstractPointDriver, init=False):
 
 
 class DrivenSpeed(AbstractJointDriver, init=False):
-    """The velocity of a joint as a function of time, ṡ = f(t); nothing is said of its position.
+    """The velocity of a joint as a function of time, ṡ = f(t); its position is not prescribed.
 
     Args:
         name: its name.

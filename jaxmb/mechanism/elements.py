@@ -44,7 +44,7 @@ class AbstractElements(AbstractExplicit):
         actuators: forces by inputs u, in this order.
         gravity: its acceleration (d,) in m/s².
         points: local poses of points of the ground, by name.
-        params: any pytree that the functions of elements get.
+        params: any pytree that the functions of elements receive.
         free: the pair of a body that moves freely.
     """
 
@@ -88,12 +88,12 @@ class AbstractElements(AbstractExplicit):
 
     @contract
     def replace(self, name: str, **fields: Finite) -> "AbstractElements":
-        """The mechanism with other numbers in one element.
+        """The mechanism with other numbers in one element, as a copy.
 
         Args:
             name: name of the element.
-            **fields: new values of its fields, which keep their shapes. Those of a body's shape, and its `density`, bring mass,
-                centre of mass, inertia and points along with them; `mass` and the like change alone.
+            **fields: new values of its fields, which keep their shapes. If you change those of a body's shape, or its `density`, then
+                mass, centre of mass, inertia and points follow; `mass` and the like change alone.
 
         Example:
             >>> import jaxmb as jm

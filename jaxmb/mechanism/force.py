@@ -217,8 +217,8 @@ class JointFriction(AbstractForce):
 class BearingFriction(AbstractForce):
     """Dry friction in a joint that grows with the joint's load: f = −μ r |F| tanh(v/v₀), F the reaction force.
 
-    The reaction in turn depends on the friction; both are solved for together. Only a load that a rigid model determines
-    tells the motion: `simulate` warns of others by name, see `jaxmb.analyse_reactions`. F is the whole force that the joint's
+    The reaction in turn depends on the friction; both are solved for together. The motion is determined only if a rigid model determines
+    the load: `simulate` warns of other loads by name, see `jaxmb.analyse_reactions`. F is the whole force that the joint's
     constraints transmit, along its axis too; its torque does not count.
 
     Args:

@@ -18,14 +18,15 @@ class JointInertia(AbstractForce):
     """Inertia that moves with the velocities v of a joint alone, T = ½ a |v|²: f = −a v̇, as of the rotor of a geared drive.
 
     It adds a JᵀJ to the mass matrix, J = ∂v/∂(velocities of the system), without a coordinate and without a row. A rotor that turns
-    n times as fast as its joint and has the moment of inertia I about its axis has a = n² I. Its mass, and what it has of inertia as a part of
-    the body that carries it, belong to that body; that its axis turns with this body is left out, which is small where n is large. A body with
-    a `Gear` has all of it. In other programs: armature (MuJoCo), reflected inertia (Featherstone 2008, section 9.6).
+    n times as fast as its joint and has the moment of inertia I about its axis has a = n² I. Its mass, and its inertia as a part of
+    the body that carries it, belong to that body. The rotation of its axis with this body is neglected, which is a small effect if n is large. To
+    model
+    all of it, use a body with a `Gear`. In other programs: armature (MuJoCo), reflected inertia (Featherstone 2008, section 9.6).
 
     Args:
         name: its name.
         joint: name of the joint, or "joint.velocity" for one of several.
-        inertia: a in kg m² for a velocity that turns, in kg for one that shifts.
+        inertia: a in kg m² for an angular velocity, in kg for a linear one.
     """
 
     name: str = eqx.field(static=True)
@@ -38,7 +39,7 @@ class JointInertia(AbstractForce):
         self.inertia = as_floats(inertia)
 
     def speeds(self, motion: Motion) -> Float[Array, " k"]:
-        """The velocities that it moves with."""
+        """The velocities with which it moves."""
         return motion.rate(self.joint)[None] if "." in self.joint else motion.joint_rates(self.joint)
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
@@ -49,7 +50,7 @@ class JointInertia(AbstractForce):
         """f, along each of the velocities.
 
         Raises:
-            ValueError: for a motion without accelerations, such as functions of elements get.
+            ValueError: for a motion without accelerations, such as functions of elements receive.
         """
         if motion.accelerations is None:
             raise ValueError(

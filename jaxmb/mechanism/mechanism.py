@@ -98,7 +98,7 @@ class AbstractMechanism(AbstractElements, TextInNotebooks):
 
     @contract
     def renamed(self, prefix: str) -> "AbstractMechanism":
-        """The mechanism with a prefix to the names of all elements and points of the ground, and to all references to them.
+        """The mechanism with a prefix added to the names of all elements and points of the ground, and to all references to them.
 
         Points of bodies keep their names, and so do the keys of `params`: copies share these.
 
@@ -119,7 +119,7 @@ class AbstractMechanism(AbstractElements, TextInNotebooks):
     def placed(self, pose: Finite) -> "AbstractMechanism":
         """The mechanism moved rigidly: what is fixed to the ground, and the first guesses of the bodies' poses.
 
-        Directions in the world stay: gravity, loads that do not follow their bodies, what functions say.
+        Directions in the world stay: those of gravity, of loads that do not follow their bodies, and in functions.
 
         Args:
             pose: a position (d,), or a pose made by `frame`, of the mechanism's old frame in the world.
@@ -145,7 +145,7 @@ class AbstractMechanism(AbstractElements, TextInNotebooks):
     ) -> "AbstractMechanism":
         """The mechanism and others as one, with further elements.
 
-        Gravity is that of this mechanism; the others have the same or none. `params` are the entries of all.
+        Gravity is that of this mechanism; the others must have the same or none. `params` has the entries of all.
 
         Raises:
             ValueError: naming what two of them share: names, or values of `params` that differ.
@@ -159,7 +159,7 @@ class AbstractMechanism(AbstractElements, TextInNotebooks):
         return type(self)(**compose.without(self, names))
 
     def to_text(self) -> str:
-        """The mechanism as TOML: a table for each element, to be kept, read and edited; `from_text` gives it back bit for bit.
+        """The mechanism as TOML, with a table for each element, to save, read and edit; `from_text` restores it bit for bit.
 
         Raises:
             TypeError, ValueError: naming what a text cannot hold: functions, elements of other classes, traced numbers.
@@ -169,7 +169,7 @@ class AbstractMechanism(AbstractElements, TextInNotebooks):
     @classmethod
     @contract
     def from_text(cls, text: str) -> "AbstractMechanism":
-        """The mechanism of a text like those of `to_text`, which is data only: nothing in it is run.
+        """The mechanism from a text like those of `to_text`. The text is data only: nothing in it is run.
 
         Raises:
             TypeError, ValueError: naming the element, and the key that is unknown, missing or wrong.

@@ -103,7 +103,7 @@ class Image:
         rule = self.rules.get(type(element))
         if rule is None:
             raise ValueError(
-                f"Element '{element.name}' of class `{type(element).__name__}` must not be mirrored, since nothing tells its image; add it "
+                f"Element '{element.name}' of class `{type(element).__name__}` must not be mirrored, since its image is not known; add it "
                 "afterwards by `joined`."
             )
         return replace_fields(element, **markers(element, self.marker), **rule(element, self))
@@ -134,7 +134,7 @@ class Image:
             return replace_fields(shape, parts=own, poses=tuple(map(self.local, shape.poses)))
         if type(shape) not in self.shapes:
             raise ValueError(
-                f"Body '{body.name}' must not be mirrored, since nothing tells the image of a `{type(shape).__name__}`."
+                f"Body '{body.name}' must not be mirrored, since the image of a `{type(shape).__name__}` is not known."
             )
         return self.shapes[type(shape)][0](shape)
 

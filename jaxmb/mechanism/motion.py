@@ -13,7 +13,7 @@ from .tree import JointSlot
 
 
 class Motion(eqx.Module):
-    """Positions and velocities of everything in a mechanism, for user functions and named outputs.
+    """Positions and velocities of all bodies, points and joints of a mechanism, for user functions and named outputs.
 
     Places are given as "body", "body.point" or (body, position); vectors are in the world.
 
@@ -118,7 +118,7 @@ class Motion(eqx.Module):
         return slot.pair.rates(x, dx)
 
     def load(self, joint: str) -> Float[Array, ""]:
-        """The size of the reaction force in a joint, in N, that a force element is proportional to."""
+        """The size of the reaction force in a joint, in N, to which a force element is proportional."""
         index = self.linkage.connectivity.load_joints.index(joint)
         return jnp.zeros((), self.q.dtype) if self.loads is None else self.loads[index]
 

@@ -15,7 +15,7 @@ Scalar = Float[Array, ""]
 class Gear(AbstractRelation):
     """A pair of gears or a belt: s₂ = ratio · s₁ + offset.
 
-    Where both joints sit on a common carrier this is a planetary stage. Full turns count.
+    If both joints sit on a common carrier this is a planetary stage. Full turns count.
 
     Args:
         name: its name.

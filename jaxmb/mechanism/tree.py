@@ -109,7 +109,7 @@ class ConstraintGroup:
     Attributes:
         kind: the class.
         names: their names.
-        a, b: numbers of the bodies of A and B, as of `Group`.
+        a, b: numbers of the bodies of A and B, as in `Group`.
         group: number of the group.
         entries: their numbers in the group.
     """
@@ -129,7 +129,7 @@ class JointSlot:
     Attributes:
         pair: its pair.
         in_tree: whether it belongs to the tree.
-        a, b: numbers of the bodies of A and B, as of `Group`.
+        a, b: numbers of the bodies of A and B, as in `Group`.
         group: number of its group.
         entry: its number in the group.
         q: its coordinates in the tree; of a joint that closes a loop those that count its full turns, −1 for none.

@@ -33,7 +33,7 @@ class MechanismBuilder:
     Args:
         graph: the model.
         repair: whether inertias that no body can have are changed.
-        stops: stiffness and damping of stops at the limits of joints, as of `load`.
+        stops: stiffness and damping of stops at the limits of joints, as in `load`.
 
     Attributes:
         bodies: of fixed links.

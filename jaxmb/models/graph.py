@@ -45,12 +45,12 @@ def from_quaternion(q: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """What a mechanism holds otherwise than the model says it, or not at all.
+    """An element of the file that the mechanism represents in another way, or not at all.
 
     Attributes:
         kind: "merged", "renamed", "approximated", "listed", which is read but belongs to no mechanism, or "left out".
         what: the element.
-        text: what became of it.
+        text: how it is represented.
     """
 
     kind: str

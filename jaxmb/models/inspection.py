@@ -111,17 +111,17 @@ class Inspection(TextInNotebooks):
 def inspect(
     model: Model, pose: str | None = None, *, q: Mapping[str, Any] | None = None, input: str | None = None
 ) -> Inspection:
-    """What is wrong with a model, and what it can do, at one pose.
+    """Reports problems of a model, and what it can do, at one pose.
 
     Args:
         model: the model.
         pose: name of a keyframe; the pose in which the file is drawn by default.
         q: values of further coordinates, by name: a guess for loops.
         input: name of a joint coordinate, for a mechanism with one degree of freedom: its range, dead centres and branch points are
-            looked for, as of `jaxmb.trace_motion`.
+            looked for, as in `jaxmb.trace_motion`.
 
     Raises:
-        ValueError: for names that there are not.
+        ValueError: for unknown names.
 
     Example:
         >>> import pathlib, tempfile, jaxmb as jm

@@ -38,21 +38,21 @@ def load(
     allow: Sequence[str | os.PathLike[str]] = (),
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> Model:
-    """A mechanism of a URDF, of an MJCF, of an SDF, or of a text of ours, with all that the file says beside it.
+    """A mechanism of a URDF, of an MJCF, of an SDF, or of a text written by jaxmb, with everything else that the file contains.
 
-    The file is data: nothing in it is run, and nothing outside its folder is opened. What it says and a mechanism does not hold
-    is listed in its notes, which `print(model)` shows.
+    The file is data: nothing in it is run, and nothing outside its folder is opened. Contents that a mechanism does not hold
+    are listed in the notes, which `print(model)` shows.
 
     Args:
-        path: the file; its root element, or its suffix, tells the format.
+        path: the file; its root element, or its suffix, determines the format.
         base: how the root link of a URDF is held: "fixed" to the ground, or "free".
         gravity: its acceleration (3,) in m/s², or (2,) for a text in the plane, instead of the file's; for URDF, which has none, (0, 0, −9.81) by default.
         exclude: names of elements that are not read: links, or bodies, with what ties them to others, joints, loops and the like.
-        repair: whether inertias that no body can have are changed to the nearest that one can have, and ends of loops that stay open by the rounding of
-            the file's numbers moved to where they close, with a note; or refused, here and by `Model.assemble`. A model with loops is assembled for that
-            once, which takes seconds.
+        repair: whether inertias that no body can have are replaced by the nearest possible ones, and ends of loops that stay open by the
+            rounding of the file's numbers are moved to where they close, with a note; if not, they are rejected, here and by
+            `Model.assemble`. For the repair a model with loops is assembled once, which takes seconds.
         stops: stiffness in N/m or N m/rad and damping in s/m or s/rad of a `JointStop` at the limits of each joint, by its name, or by
-            "revolute" and "prismatic" for all of a kind; of a model that is no text of ours. Joints pass their limits by default.
+            "revolute" and "prismatic" for all of a kind; not for texts written by jaxmb. By default joints move beyond their limits.
         loops: for URDF, a YAML file of loops, `closed_loop` and `type`; by default the one beside it that has its name, if it is
             there.
         allow: further folders in which files may lie.
@@ -79,7 +79,7 @@ def load(
     path = pathlib.Path(path)
     if path.suffix.lower() in USD:
         raise ValueError(
-            f"{path} must be URDF, MJCF, SDF or a text of ours, but is USD, which is not read; write it as URDF or MJCF first."
+            f"{path} must be URDF, MJCF, SDF or a text of `Mechanism.to_text`, but is USD, which is not supported; convert it to URDF or MJCF first."
         )
     if not path.is_file():
         raise ValueError(f"Argument `path` must be a file, but '{path}' is none.")
@@ -89,7 +89,7 @@ def load(
     if path.suffix.lower() == ".toml":
         if stops:
             raise ValueError(
-                "Argument `stops` must be None for a text of ours, which has a `JointStop` of its own, but is not."
+                "Argument `stops` must be None for a text of `Mechanism.to_text`, which can contain a `JointStop`, but is not."
             )
         return _model_of_text(path, gravity, tuple(exclude))
     folder = Folder.of(path, tuple(allow), packages)

@@ -33,18 +33,20 @@ def to_mjcf(
 ) -> str:
     """A mechanism in space as MJCF; `jaxmb.load` and MuJoCo read the same masses, forces and rows of it.
 
-    Joints of the tree are hinges, slides, balls and free bodies; balls that close loops are `connect`, fixed joints `weld`, gears
-    equalities of joints, springs and dampers between points tendons, distances tendons whose lengths are held. Bodies have their frames where their joints have theirs; points are
+    Joints of the tree are hinges, slides, balls and free bodies; balls that close loops become `connect`, fixed joints
+    `weld`, gears equalities of joints, springs and dampers between points tendons, and distances tendons of constant length. The frame of a body
+    is that of its joint; points are
     sites.
 
     Args:
         mechanism: with joints that the format has.
         name: of the model.
-        cut: names of joints that must close loops, as of `Mechanism.build`.
-        poses: keyframes, by name the coordinates of a pose by name, as of `Model.poses`; those not named are as in the pose that the file draws.
+        cut: names of joints that must close loops, as in `Mechanism.build`.
+        poses: keyframes: by name, the coordinates of a pose by name, as in `Model.poses`; those not named are as in the pose that the file draws.
 
     Raises:
-        ValueError: naming a coordinate that the tree has not, and an element that the format has no words for: a hinge that closes a loop, a driver, a body without inertia.
+        ValueError: naming a coordinate that the tree does not have, or an element that the format cannot express: a hinge that closes a loop,
+            a driver, a body without inertia.
 
     Example:
         >>> import jaxmb as jm

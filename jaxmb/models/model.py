@@ -20,18 +20,18 @@ KINDS = ("merged", "renamed", "approximated", "listed", "left out")
 
 @dataclasses.dataclass(frozen=True)
 class Model(TextInNotebooks):
-    """A mechanism read of a file, and what the file says beside it; `print` shows it as a table.
+    """A mechanism read from a file, and the other contents of the file; `print` shows it as a table.
 
     Attributes:
         name: the model's name.
         path: the file.
         format: "URDF", "MJCF", "SDF" or "text".
-        mechanism: the bodies and what acts between them.
+        mechanism: the bodies, joints and forces.
         loops: names of the joints that close loops in the file.
         markers: where each link, or body of the file, is in the mechanism, "body" or "body.point", by its name in the file.
         poses: by name of each keyframe, its coordinates by name.
-        limits: the least and the largest value of each joint's coordinate that has limits, which a mechanism has by `stops` only.
-        notes: what the mechanism holds otherwise than the file says it, or not at all.
+        limits: the least and the largest value of each joint coordinate that has limits; the mechanism has stops there only if `stops` is given.
+        notes: elements of the file that the mechanism represents in another way, or not at all.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Model(TextInNotebooks):
         """The system of the mechanism, with the tree of the file.
 
         Args:
-            coordinates: as of `Mechanism.build`.
+            coordinates: as in `Mechanism.build`.
             cut: names of the joints that must close loops; those of the file, `loops`, by default.
         """
         return self.mechanism.build(coordinates, self.loops if cut is None else cut)
@@ -69,7 +69,7 @@ class Model(TextInNotebooks):
             **arguments: further arguments of `jaxmb.assemble`.
 
         Raises:
-            ValueError: for a keyframe that there is not, and where loops cannot be closed.
+            ValueError: for an unknown keyframe, and if loops cannot be closed.
         """
         guess: dict[str, float | Array] = {k: v for k, v in keyframe(self, pose).items() if k in system.coordinates}
         guess |= dict(q or {})
@@ -82,7 +82,7 @@ class Model(TextInNotebooks):
             raise ValueError(f"{error}\n{text}") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything beside the mechanism as a dictionary of plain numbers, strings, lists and dictionaries."""
+        """Everything but the mechanism, as a dictionary of plain numbers, strings, lists and dictionaries."""
         return {
             "name": self.name,
             "path": str(self.path),
@@ -111,7 +111,7 @@ class Model(TextInNotebooks):
         return "\n".join(lines)
 
     def summary(self) -> list[str]:
-        """The notes by kind, those that say the same of many elements in one line."""
+        """The notes by kind; notes that say the same of many elements are one line."""
         lines = []
         for kind in KINDS:
             alike = Counter(note.text for note in self.notes if note.kind == kind)

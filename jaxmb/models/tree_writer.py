@@ -64,7 +64,7 @@ class TreeWriter:
         """
         if unsupported:
             raise ValueError(
-                f"{self.format_name} has no words for {listing(unsupported)}; write the mechanism `without` them, or, for joints, with others "
+                f"{self.format_name} cannot express {listing(unsupported)}; write the mechanism `without` them, or, for joints, with others "
                 "in the tree, by `cut`."
             )
 

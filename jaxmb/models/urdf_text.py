@@ -32,16 +32,16 @@ LOOPS = {
 def to_urdf(mechanism: spatial.Mechanism, *, name: Text = "mechanism", cut: Sequence[str] = ()) -> str:
     """A mechanism in space as URDF, its loops as <loop> of URDF+; `jaxmb.load` reads the same masses, forces and rows of it.
 
-    Links have their frames where the joints have theirs, as the format wants it, and so others than the bodies; points are links that are
-    fixed to these. The format has no gravity: give it to `load`.
+    The frame of a link is that of its joint, as the format requires, and so differs from that of the body; points are links that
+    are fixed to these. The format has no gravity: pass it to `load`.
 
     Args:
         mechanism: with joints that the format has, gears, and friction along joints with one coordinate.
         name: of the robot.
-        cut: names of joints that must close loops, as of `Mechanism.build`.
+        cut: names of joints that must close loops, as in `Mechanism.build`.
 
     Raises:
-        ValueError: naming an element that the format has no words for.
+        ValueError: naming an element that the format cannot express.
 
     Example:
         >>> import jaxmb as jm

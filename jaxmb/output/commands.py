@@ -14,10 +14,10 @@ from .quantities import over_states
 def commands(
     system: System, motion: Solution | State, law: Track | TrackForce, *, z: PyTree = None
 ) -> Command | HybridCommand:
-    """The law's commands at each state: inputs, which part of what is demanded they miss, and how far singular poses are.
+    """The law's commands at each state: inputs, the part of the demand that they miss, and the distance from singular poses.
 
-    A `jaxmb.control.Command`, or `HybridCommand`, with the leading axes of the motion. Where `missed` is not small the actuators
-    could not do what the law asked for: the mechanism may stall there.
+    Returns a `jaxmb.control.Command`, or `HybridCommand`, with the leading axes of the motion. If `missed` is not small, the actuators
+    could not do what the law demanded, and the mechanism may stall there.
 
     Args:
         system: the system.

@@ -30,13 +30,13 @@ def position(system: System, motion: Solution | State, point: object) -> Float[A
 
 @contract
 def velocity(system: System, motion: Solution | State, point: object) -> Float[Array, "... d"]:
-    """The velocity of a point in m/s; arguments as of `position`."""
+    """The velocity of a point in m/s; arguments as in `position`."""
     return _at(system, motion, Motion.velocity, marker(point, "point"))
 
 
 @contract
 def angular_velocity(system: System, motion: Solution | State, point: object) -> Float[Array, "..."]:
-    """ω of a body in rad/s in the axes of the world, (..., 3), and (...) in the plane; arguments as of `position`."""
+    """The angular velocity ω of a body in rad/s in the axes of the world, (..., 3), or (...) in the plane; arguments as in `position`."""
     omega = _at(system, motion, Motion.angular_velocity, marker(point, "point"))
     return omega[..., 0] if omega.shape[-1] == 1 else omega
 
@@ -51,7 +51,7 @@ def acceleration(
     u: NoNaN | None = None,
     throw: bool = True,
 ) -> Float[Array, "... d"]:
-    """The acceleration of a point in m/s²; arguments and errors as of `position` and `reactions`.
+    """The acceleration of a point in m/s²; arguments and errors as in `position` and `reactions`.
 
     It is NaN where no acceleration is determined and `throw` is False.
     """
@@ -66,9 +66,9 @@ def acceleration(
 def angle_between(
     system: System, motion: Solution | State, one: object, at: object, other: object
 ) -> Float[Array, "..."]:
-    """The angle in rad, between 0 and π, that the lines from one point to two others make.
+    """The angle in rad, between 0 and π, between the lines from one point to two others.
 
-    Of a four-bar the transmission angle is the one at the joint of coupler and rocker, between the lines to their other joints.
+    The transmission angle of a four-bar is the one at the joint of coupler and rocker, between the lines to their other joints.
 
     Args:
         system: built from a mechanism.
@@ -88,16 +88,16 @@ def angle_between(
 
 @contract
 def pose(system: System, motion: Solution | State, point: object) -> Float[Array, "... D D"]:
-    """The pose [[R, p], [0, 1]] of a body or a point in the world; arguments as of `position`."""
+    """The pose [[R, p], [0, 1]] of a body or a point in the world; arguments as in `position`."""
     return _at(system, motion, Motion.pose, marker(point, "point"))
 
 
 @contract
 def coordinate(system: System, motion: Solution | State, name: str) -> Float[Array, "..."]:
-    """A joint coordinate in m or rad, whether it is one of the system's or not.
+    """A joint coordinate in m or rad, whether or not it is a coordinate of the system.
 
-    Angles of joints whose turns are not counted lie between −π and π; along a solution they are made continuous by their rates, of which the
-    trapezoidal rule must tell the way between two saved times to half a turn.
+    Angles of joints whose turns are not counted lie between −π and π; along a solution they are
+    made continuous by their rates, for which the trapezoidal rule must give the motion between two saved times to half a turn.
 
     Args:
         system: built from a mechanism.
@@ -118,7 +118,7 @@ def coordinate(system: System, motion: Solution | State, name: str) -> Float[Arr
 
 @contract
 def rate(system: System, motion: Solution | State, name: str) -> Float[Array, "..."]:
-    """A joint velocity in m/s or rad/s; arguments as of `coordinate`."""
+    """A joint velocity in m/s or rad/s; arguments as in `coordinate`."""
     return _at(system, motion, Motion.rate, name)
 
 
@@ -130,7 +130,7 @@ def force(system: System, motion: Solution | State, name: str, *, u: NoNaN | Non
         system: built from a mechanism.
         motion: a solution, or a state; leading axes are kept.
         name: name of the element.
-        u: inputs (..., nu), where the element depends on reactions or accelerations; those of the solution by default.
+        u: inputs (..., nu), needed if the element depends on reactions or accelerations; those of the solution by default.
     """
     linkage_of(system)
     names = [element.name for element in system.params.forces]

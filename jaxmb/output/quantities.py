@@ -98,9 +98,9 @@ class Reactions(TextInNotebooks, eqx.Module):
             at singular poses. That of a driver is its effort, (...).
         forces: C_Xᵀλ_X by constraint name (..., nv), which add up to `reaction`. `jaxmb.analyse_reactions` reports which of
             them a rigid model determines.
-        result: what the formulation reports (...), see `jaxmb.formulation.Acceleration`; `RESULTS.inconsistent_state` of a state that
-            is off its constraints by 7e-4 of the mechanism's size or more, or its velocities by as much of how fast it goes, where the
-            state knows of a motion.
+        result: what the formulation reports (...), see `jaxmb.formulation.Acceleration`; `RESULTS.inconsistent_state` if a state is off its
+            constraints by 7e-4 of the mechanism's size or more, or its velocities by as much relative to the rate of the motion, if the state
+            has one.
     """
 
     vdot: Float[Array, "... nv"]
@@ -186,7 +186,7 @@ def physical_reactions(
 
     Row j of B is the virtual displacement along direction j for each velocity: the derivative of a function of the pose
     which gives the displacement of the constrained point, or the turn of the constrained frame, along that direction. The
-    rows must be independent and span the reaction: of M v̇ − F nothing may be left outside, in the metric of M⁻¹.
+    rows must be independent and must span the reaction M v̇ − F, in the metric of M⁻¹.
 
     * "metric": f = (B M⁻¹Bᵀ)⁻¹ B ([0; ξ] − M⁻¹F), their (35);
     * "square": [f; 0] = [B; D M]⁻ᵀ (M v̇ − F), their (37);
@@ -206,7 +206,7 @@ def physical_reactions(
     Raises:
         ValueError: for an unknown scheme, for directions that depend on each other, and for those that leave a part of the
             reaction, with the size of that part.
-        RuntimeError: where no acceleration is determined, as of `reactions`.
+        RuntimeError: where no acceleration is determined, as in `reactions`.
     """
     check_state(system, state)
     if not 0 < len(directions) <= system.nv:

@@ -18,9 +18,9 @@ from .wrench import Frame, joint_reaction
 
 
 class AbstractSensor(eqx.Module):
-    """An instrument with a name: `sensor(system, motion)` is what it shows.
+    """An instrument with a name; `sensor(system, motion)` returns its reading.
 
-    It is a quantity of `jaxmb.fit.Signal`, and of observations: its numbers are leaves, and derivatives go through.
+    Use it in `jaxmb.fit.Signal` and in observations. Its numbers are leaves, and derivatives go through it.
     """
 
     name: str = eqx.field(static=True)
@@ -47,16 +47,17 @@ class AbstractSensor(eqx.Module):
         """What is measured, without noise."""
 
     def shown(self, value: Float[Array, "..."]) -> Float[Array, "..."]:
-        """What is shown of a measured value."""
+        """The reading for a measured value."""
         return value
 
 
 class IMU(AbstractSensor):
-    """An inertial measurement unit at a point of a body: specific force and rate of turn in the axes of that point.
+    """An inertial measurement unit at a point of a body: specific force and angular velocity in the axes of that point.
 
         f = Rᵀ(a − g),   Ω = Rᵀω
 
-    At rest it shows −g, upwards. (f, Ω) are (…, 6) in m/s² and rad/s, in the plane (…, 3). The acceleration follows from the equations of motion
+    At rest it shows −g, upwards. (f, Ω) has shape (…, 6) in m/s² and rad/s, (…, 3) in the plane. The acceleration follows from the equations of
+    motion
     (Titterton and Weston, *Strapdown Inertial Navigation Technology*, 2004, chapter 3).
 
     Args:
@@ -100,11 +101,11 @@ class Encoder(AbstractSensor):
 
         shown = resolution · round(s / resolution)
 
-    The derivative is that of the coordinate, as if it was not rounded, so that searches can go along it.
+    The derivative is that of the coordinate, as if it were not rounded, so that searches can use it.
 
     Args:
         joint: "joint", or "joint.coordinate" where it has several; with "'" behind it its rate.
-        resolution: of a step in m or rad, of a rate in m/s or rad/s.
+        resolution: size of a step in m or rad, for a rate in m/s or rad/s.
         name: its name; the joint's by default.
         sigma: standard deviation of noise that is added before it is rounded.
     """
@@ -130,7 +131,7 @@ class Encoder(AbstractSensor):
 class LoadCell(AbstractSensor):
     """A load cell in a joint: force and torque on a body, as `jaxmb.joint_reaction` finds them.
 
-    (…, 6) in space, in the plane (…, 3), in N and N m. Where a rigid model does not determine the reaction it is the one of least norm.
+    The shape is (…, 6) in space, (…, 3) in the plane, in N and N m. If a rigid model does not determine the reaction, it is the one of least norm.
 
     Args:
         joint: name of the joint.

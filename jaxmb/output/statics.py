@@ -39,8 +39,8 @@ class Statics(TextInNotebooks, eqx.Module):
 
     Attributes:
         state: the pose, v = 0, with the rows that hold it.
-        efforts: by name of a coordinate that is held, or of a driver, the force in N or torque in N m along it that balances all
-            loads, of least norm where it is not unique.
+        efforts: by name of a coordinate that is held, or of a driver, the force in N or torque in N m along it that balances all loads; of
+            least norm if it is not unique.
         joints: the wrench of each joint on the body of its B, by name; empty without a mechanism.
         multipliers: λ by constraint name (k,), of least norm.
         residual: v̇ (nv,) from rest, zero where the pose is held.
@@ -58,7 +58,7 @@ class Statics(TextInNotebooks, eqx.Module):
 
     @property
     def unique(self) -> dict[str, bool]:
-        """By name of each joint and effort whether a rigid model determines it; of a joint that is held under its name, both."""
+        """By name of each joint and effort, whether a rigid model determines it; for a held joint of the same name, whether both are determined."""
         joints, efforts = self._unique
         return {name: joints.get(name, True) and efforts.get(name, True) for name in (*joints, *efforts)}
 
@@ -95,15 +95,15 @@ def statics(
 ) -> Statics:
     """The forces that hold a mechanism at rest at a pose, under gravity and all its loads: F(t, q, 0, u) + Cᵀλ + Σ f_i ∂s_i/∂q = 0.
 
-    f_i is the effort at a coordinate s_i that is held, as by a motor or a clamp there; a driver holds its own, whatever its
-    velocity. Reactions in joints follow from the equilibrium of the bodies. `jaxmb.equilibrium` looks for a pose instead.
+    f_i is the effort at a held coordinate s_i, for example of a motor or a clamp; a driver holds its own coordinate, whatever its
+    velocity. Reactions in joints follow from the equilibrium of the bodies. To find a pose that needs no holding, use `jaxmb.equilibrium`.
 
     Args:
         system: the system.
         state: one assembled pose; its velocity is ignored.
         hold: names of coordinates, or of joint coordinates, that are held.
         u: inputs (nu,); none by default.
-        frame: axes of the wrenches in joints, as of `joint_reaction`.
+        frame: axes of the wrenches in joints, as in `joint_reaction`.
         formulation: gives metric and cut-off; `GaussProjection()` by default.
         throw: whether to raise where the pose cannot be held; `result` reports it in any case.
 

@@ -34,7 +34,7 @@ def tabulate(
     """A run as one table over its saved times: a `Record`, which `to_csv`, `to_pandas` and `to_xarray` pass on.
 
     * "motion": coordinates by name, velocities ("x'" is the rate of coordinate "x"), inputs "u.name", and `work`;
-    * "multipliers": "multiplier.name", λ of each constraint row, which for a driver is its effort. Where a row is redundant its
+    * "multipliers": "multiplier.name", λ of each constraint row, which for a driver is its effort. If a row is redundant its
       share is not determined: it is NaN, not the share of least norm;
     * "reactions": "reaction.name", M v̇ − F along each velocity, which is determined wherever v̇ is;
     * "energy": "energy.kinetic", "energy.potential", "energy.total", "energy.balance", and `work`;
@@ -46,7 +46,7 @@ def tabulate(
         system: the system of the run.
         solution: a single run.
         quantities: which of these, all by default.
-        formulation: of multipliers and reactions, as of `jaxmb.reactions`.
+        formulation: of multipliers and reactions, as in `jaxmb.reactions`.
 
     Raises:
         TypeError: for traced numbers.

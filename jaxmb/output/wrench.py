@@ -29,7 +29,7 @@ class Wrench(TextInNotebooks, eqx.Module):
         force: (..., d) in N.
         torque: (..., 1) in the plane, (..., 3) in space, in N m, about the joint's point on that body.
         point: that point (..., d) in the world, in m.
-        result: what the formulation reports (...), see `reactions`.
+        result: the result that the formulation reports (...), see `reactions`.
     """
 
     force: Float[Array, "... d"]
@@ -73,11 +73,11 @@ def joint_reaction(
             `GaussProjection()`, that is with least norm.
         u: inputs (..., nu); those of the solution by default.
         warn: whether to warn, with concrete numbers, if a rigid model does not determine this reaction.
-        throw: whether to raise where no acceleration is determined, as of `reactions`.
+        throw: whether to raise where no acceleration is determined, as in `reactions`.
 
     Raises:
         ValueError: for an unknown name.
-        RuntimeError: as of `reactions`.
+        RuntimeError: as in `reactions`.
     """
     linkage = linkage_of(system)
     slot, bodies = connection_slot(linkage, joint), ("ground", *linkage.bodies)
@@ -99,9 +99,9 @@ def joint_reactions(
     warn: bool = True,
     throw: bool = True,
 ) -> dict[str, Wrench]:
-    """Force and torque that each joint, and other connection, exerts on the body of its B, by name.
+    """Force and torque that each joint, or other connection, exerts on its body B, by name.
 
-    On the body of A it exerts the opposite, about the same point. Arguments as of `joint_reaction`.
+    On its body A it exerts the opposite, about the same point. Arguments as in `joint_reaction`.
     """
     groups = linkage_of(system).connectivity.groups
     joints = {name: 1 for group in groups for name in group.names}

@@ -54,8 +54,8 @@ class Body(AbstractBody):
         inertia: moment of inertia about the centre of mass, in kg m²; that of the shape by default.
         com: centre of mass (2,) in the body's frame, in m; that of the shape, or the origin, by default.
         points: positions (2,), or poses made by `frame`, in the body's frame, by name; referred to as "body.point".
-        point_masses: pairs of mass and position (2,) that come on top.
-        position, angle: a first guess of the pose, for `assemble`, as of `frame`.
+        point_masses: pairs of mass and position (2,) that are added.
+        position, angle: a first guess of the pose, for `assemble`, as in `frame`.
         shape: what the body fills evenly, for example `Rod(0.3)`; its points are the body's too.
         density: instead of the mass, where there is a shape: in kg/m for a rod, in kg/m² for the others.
 

@@ -33,7 +33,7 @@ KINDS = (
 
 
 class Mechanism(AbstractMechanism, init=False):
-    """Bodies in the plane and what acts between them.
+    """Bodies in the plane, with joints, drivers, forces and actuators.
 
     Args:
         bodies: the bodies; the fixed one is called "ground".
@@ -43,7 +43,7 @@ class Mechanism(AbstractMechanism, init=False):
         actuators: forces by inputs u, in this order.
         gravity: its acceleration (2,) in m/s²; none by default.
         points: positions on the ground, by name.
-        params: any pytree that the functions of elements get.
+        params: any pytree that the functions of elements receive.
 
     Raises:
         ValueError, TypeError: naming the element and what it should be.
@@ -78,7 +78,7 @@ class Mechanism(AbstractMechanism, init=False):
             along: direction (2,) of the line.
 
         Raises:
-            ValueError: for an element or shape of which nothing tells the image, such as a `Force` with a function of its own.
+            ValueError: for an element or shape whose mirror image is not known, such as a `Force` with a function of its own.
 
         Example:
             >>> import jaxmb as jm

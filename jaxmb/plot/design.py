@@ -31,7 +31,7 @@ def design(result: Design, figure: "matplotlib.figure.Figure | None" = None) -> 
         The figure.
 
     Raises:
-        TypeError: for a `figure` that is none.
+        TypeError: for a `figure` that is not a figure of matplotlib.
     """
     count = len(result.goals)
     figure = figure_of(figure, 4.5 * count, 3.6)
@@ -58,7 +58,7 @@ def pareto(front: ParetoFront, figure: "matplotlib.figure.Figure | None" = None)
         The figure.
 
     Raises:
-        TypeError: for a `figure` that is none.
+        TypeError: for a `figure` that is not a figure of matplotlib.
     """
     figure = figure_of(figure, 4.5, 3.6)
     ax, costs, dominated = figure.subplots(), np.asarray(front.costs), front.dominated

@@ -41,8 +41,8 @@ def draw(
 ) -> Any:
     """Draws a mechanism at a state.
 
-    Bodies are drawn by their shapes, else through their joints and points; wheels have spokes. Sliders are rods with sleeves, springs
-    keep their number of coils, what drives the mechanism has an arrow and its name, and the ground is hatched. Each
+    Bodies are drawn by their shapes, or else as lines through their joints and points; wheels have spokes. Sliders are rods with sleeves, springs
+    keep their number of coils, drivers and actuators have an arrow and their name, and the ground is hatched. Each
     collection of the axes has the element's name as its `gid`.
 
     Args:
@@ -50,10 +50,10 @@ def draw(
         state: a single state.
         ax: plain axes of matplotlib, or four of them for `view="three"`; made if None.
         points: whether bodies without a shape are drawn through their named points too.
-        report: of `analyse_reactions`; then joints whose reactions are determined and others are named, in two colours.
+        report: of `analyse_reactions`; then joints are named, those whose reactions are determined in one colour and others in another.
         view: of a mechanism in space: "perspective" (by default), "front", "side", "top", "three" for all of these, or azimuth and
             elevation in degrees.
-        forces: whether the force and torque that each joint exerts on its body of B are drawn, in the plane a torque as an arc; or
+        forces: whether the force and torque that each joint exerts on its body B are drawn, in the plane a torque as an arc; or
             what `joint_reactions` found. The legend gives the scales. Joints have the colours of `report`, which is made
             if it is None.
         symbols: size of hinges, springs, arrows and the like, in sizes of the mechanism.
@@ -98,19 +98,19 @@ def animate(
     Args:
         system: built from a mechanism.
         solution: a single motion; times that were not reached are left out.
-        path: of a file to write, ".gif" or ".mp4", for which the program ffmpeg must be there; none by default.
-        ax: as of `draw`.
-        points: as of `draw`.
+        path: of a file to write, ".gif" or ".mp4", which needs the program ffmpeg; none by default.
+        ax: as in `draw`.
+        points: as in `draw`.
         speed: how many times faster than real time.
-        view: as of `draw`.
-        forces: as of `draw`, with one scale for all times; the colours are those of the first.
-        symbols: as of `draw`.
+        view: as in `draw`.
+        forces: as in `draw`, with one scale for all times; the colours are those of the first.
+        symbols: as in `draw`.
 
     Returns:
         Matplotlib's `FuncAnimation`.
 
     Raises:
-        ValueError: as of `draw`, and for a file of another kind.
+        ValueError: as in `draw`, and for a file of another kind.
         RuntimeError: for ".mp4" without ffmpeg.
     """
     from matplotlib.animation import FuncAnimation

@@ -18,7 +18,7 @@ def fit(
 ) -> "matplotlib.figure.Figure":
     """Draws a fit: for each signal measured samples and the model above, residuals in σ below.
 
-    Residuals that are noise scatter evenly about zero, nearly all between −2 and 2; what has a shape is not in the model.
+    Residuals that are noise scatter evenly about zero, nearly all between −2 and 2; a pattern in them is not explained by the model.
 
     Args:
         result: of `jaxmb.fit.identify`, a single one.
@@ -29,7 +29,7 @@ def fit(
         The figure.
 
     Raises:
-        TypeError: for a `figure` that is none.
+        TypeError: for a `figure` that is not a figure of matplotlib.
         ValueError: for several fits, and for an experiment that is not among those of the fit.
     """
     if result.cost.ndim:

@@ -61,13 +61,13 @@ class LiveWindow:
 
     @contract
     def show(self, state: State) -> None:
-        """Shows another state, from a loop of one's own for example; sliders follow.
+        """Shows another state, for example from your own loop; sliders follow.
 
         Args:
             state: a single state of the system.
 
         Raises:
-            ValueError: for a state that is none of the system.
+            ValueError: for a state of another system.
         """
         check_state(self._system, state)
         with self._lock:
@@ -83,7 +83,7 @@ class LiveWindow:
             value: in rad or m.
 
         Returns:
-            Whether there is such a pose beside the one that is shown; if not, that stays, and the window says so.
+            Whether there is such a pose near the one shown; if not, the pose stays, and the window says so.
 
         Raises:
             ValueError: for a name that no coordinate has.
@@ -184,17 +184,18 @@ class LiveWindow:
 def live(
     system: System, state: State, *, port: Whole = 8080, points: bool = True, symbols: Positive = SIZE
 ) -> LiveWindow:
-    """Opens a window in a browser that shows a mechanism, turns under the mouse, and has a slider for each joint coordinate.
+    """Opens a window in a browser that shows a mechanism, can be turned with the mouse, and has a slider for each joint coordinate.
 
-    A slider moves its joint and, by `try_assemble`, all others, so that loops stay closed. `LiveWindow.show` shows states of a loop of one's own as they
-    come. What is drawn is what `draw` draws, but for arrow heads and dots. Only this computer can see it. It needs viser, `pip install jaxmb[live]`.
+    A slider moves its joint and, by `try_assemble`, all others, so that loops stay closed. `LiveWindow.show` shows the states of your own loop as
+    they
+    come. It draws what `draw` draws, without arrow heads and dots. It is visible on this computer only. It needs viser, `pip install jaxmb[live]`.
 
     Args:
         system: built from a mechanism.
         state: a single state to begin with.
-        port: where it is served, or the next one that is free.
-        points: whether named points belong to the shapes of the bodies; as of `draw`.
-        symbols: the size of symbols, as of `draw`.
+        port: port on which it is served, or the next free one.
+        points: whether named points belong to the shapes of the bodies; as in `draw`.
+        symbols: the size of symbols, as in `draw`.
 
     Returns:
         A `LiveWindow`, whose `url` a browser opens.

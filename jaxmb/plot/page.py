@@ -64,20 +64,22 @@ def page(
 ) -> Player:
     """A page that plays a motion, without a network: one file that any browser shows, and in a notebook the value of a cell.
 
-    It plays, stops at any time, turns (in space), moves (with shift, and in the plane) and grows under the mouse; it draws the path of
-    a point, and one or two curves below with the time marked. What is drawn is what `draw` draws, light or dark as the browser is set, in space by WebGL 2. Poses are
+    The motion can be played and stopped, and with the mouse turned (in space), moved (with shift, and in the plane) and zoomed. The page draws
+    the path of
+    a point, and one or two curves below with the time marked. It draws what `draw` draws, light or dark as the browser is set, in space by WebGL
+    2. Poses are
     those of the solution at its saved times, in single precision.
 
     Args:
         system: built from a mechanism.
         solution: a single motion.
         path: of the file to write; none by default.
-        curves: what can be shown over time; by default all that `tabulate` gives. Its times must be the solution's.
-        points: whether named points belong to the shapes of the bodies; as of `draw`.
+        curves: the curves that can be shown over time; by default all that `tabulate` gives. Its times must be the solution's.
+        points: whether named points belong to the shapes of the bodies; as in `draw`.
         speed: how many times faster than real time it plays at first.
         title: of the page.
-        forces: whether reactions are drawn, as of `draw`, with one scale for all times.
-        symbols: as of `draw`.
+        forces: whether reactions are drawn, as in `draw`, with one scale for all times.
+        symbols: as in `draw`.
 
     Returns:
         The page, a `Player`.

@@ -18,7 +18,7 @@ PLANE, SPACE = ("fx", "fy", "tz"), ("fx", "fy", "fz", "tx", "ty", "tz")
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Whether the reaction of one constraint is determined, and by which margin.
+    """Whether the reaction of one constraint is determined, and by what margin.
 
     Attributes:
         unique: whether C_Xᵀλ_X is determined.
@@ -26,7 +26,7 @@ class Verdict:
         margin: size of the largest change of C_Xᵀλ_X that a change of λ of unit length without effect on the motion makes, in
             scaled rows: rounding if unique, of order one if not.
         components: for a joint of a mechanism, by name of each component of its wrench in the axes of the joint, on the body
-            of B: whether it is determined. A component that the joint cannot transmit is zero, and determined.
+            of B: whether it is determined. A component that the joint cannot transmit is zero, and so determined.
         component_margins: likewise the sizes of changes, relative to the largest that the component can take.
         methods: the verdict `unique` by each of the three methods.
     """
@@ -52,7 +52,7 @@ class ReactionReport(TextInNotebooks):
         rank_tol: the cut-off.
         gap: smallest singular value of the scaled rows that counts, and largest that does not (0 if there is none).
         groups: verdicts by name of the constraint.
-        clusters: names of constraints whose reactions trade against each other.
+        clusters: names of constraints whose reactions can be exchanged for each other.
     """
 
     t: float

@@ -52,16 +52,16 @@ UNITS: dict[str, tuple[float, str]] = {
 
 
 class Column(eqx.Module):
-    """Where a column comes from: (number − offset) · scale numbers of `unit`, which become SI units.
+    """A column of a file: (number − offset) · scale in `unit`, converted to SI units.
 
     Args:
         source: its name in the file.
-        unit: a key of `UNITS`; None where the numbers are in SI units and nothing is to be said of it.
+        unit: a key of `UNITS`; None if the numbers are in SI units and need no unit.
         scale: units per number of the file, 1 if None: 1 / 4096 in "rev" for an encoder that counts to 4096, −1 for one that is
             mounted the other way round.
         offset: the number of the file that stands for zero.
-        index: what to take of an array of several columns: the row or column that runs along the times, from 0. Of a cell
-            array of MATLAB the cell, or (cell, row).
+        index: which part of an array of several columns to take: the row or column that runs along the times, from 0. For a cell array of
+            MATLAB the cell, or (cell, row).
 
     Raises:
         TypeError: if an argument is not of its kind.

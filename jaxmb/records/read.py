@@ -30,13 +30,13 @@ def read(
     * `.nc`, netCDF, and `.zarr`, a folder, as `Solution.to_xarray` and `Record.to_xarray` write them, or others: variables; of a
       matrix with an axis of names each part is called "variable.name" too. Needs `pip install jaxmb[data]`.
 
-    A unit that the file says, in a netCDF attribute `units` or the comment of `Record.to_csv`, holds where the column says none.
+    The unit in the file, a netCDF attribute `units` or the comment of `Record.to_csv`, is used if the column gives none.
 
     Args:
         path: the file.
         columns: by the name in the record, a name in the file, or a `Column` with unit, scale, offset and index. Matrices become
             (T, k) unless an index selects one of them.
-        time: likewise for the times, in s unless a unit is said.
+        time: likewise for the times, in s unless a unit is given.
         source: where the record comes from, in words, for print.
 
     Returns:
@@ -46,7 +46,7 @@ def read(
         FileNotFoundError: if there is no such file.
         TypeError: if `columns` is not such a mapping, or `source` no string.
         ValueError: naming file and column, if the suffix is unknown, the file cannot be read, a column is not there, is not numbers
-            or is not as long as the times, if times do not increase or there are none, or if the file says a unit that is not known.
+            or is not as long as the times, if times do not increase or there are none, or if the file has an unknown unit.
         ImportError: without the packages that read netCDF or Zarr.
 
     Example:

@@ -101,7 +101,7 @@ class Record(TextInNotebooks, eqx.Module):
 
     @contract
     def every(self, n: Count) -> "Record":
-        """Each n-th sample, the first one included; nothing is filtered before.
+        """Every n-th sample, beginning with the first one; nothing is filtered before.
 
         Args:
             n: a number of samples, at least 1.
@@ -112,19 +112,19 @@ class Record(TextInNotebooks, eqx.Module):
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Writes a `.csv` that `jaxmb.records.read` reads to the last digit.
 
-        Comments tell units (`# units {"time": "s", …}`), which `read` takes up, and the source; then a line of names, "time" first,
+        Comments hold units (`# units {"time": "s", …}`), which `read` uses, and the source; then follow a line of names, "time" first,
         and a line for each sample. Of a column (T, k) each part is one, "name[0]", "name[1]", …; a missing sample is empty.
 
         Args:
             path: the file; it is replaced when it has been written.
 
         Raises:
-            ValueError: for names that cannot be told apart in text.
+            ValueError: for names that cannot be distinguished in text.
         """
         write_csv(self, path)
 
     def to_pandas(self) -> Any:
-        """A `pandas.DataFrame` over `time`, columns as of `to_csv`, with the units in `attrs["units"]`.
+        """A `pandas.DataFrame` over `time`, columns as in `to_csv`, with the units in `attrs["units"]`.
 
         Raises:
             ImportError: without pandas, which `pip install jaxmb[data]` brings.

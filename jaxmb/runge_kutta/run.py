@@ -18,7 +18,7 @@ from .step import StepProgram
 class RunProgram(RungeKuttaProgram):
     """The run (carry, times, parameters) ↦ (carry at its end, states at the times, tape), of functions that are scalar programs.
 
-    The carry begins with t₀, t₁, y₀, f₀, x of the step that is tried next, as of `StepProgram`. States at times that were not reached are
+    The carry begins with t₀, t₁, y₀, f₀, x of the step that is tried next, as in `StepProgram`. States at times that were not reached are
     infinite; what of the tape is not used holds anything.
 
     A run with a guard ends with a step at whose end that holds, or within it where it begins to hold: the last t₀ and y₀, of the tape too, are those

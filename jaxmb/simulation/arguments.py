@@ -28,7 +28,7 @@ def checked_control(system: System, state: State, control: object) -> tuple[Syst
     system = system.acting_at(controller.acts_at)
     if not system.nu:
         raise ValueError(
-            "Argument `control` needs a system with `actuation`, but it has none; a controller with `joints` needs no more than a mechanism."
+            "Argument `control` needs a system with `actuation`, but it has none; a controller with `joints` needs only a mechanism."
         )
     # What a controller remembers becomes part of the vector that is integrated, in which an integer would be lost.
     start = controller.init(system)

@@ -27,7 +27,7 @@ _PACKAGES = (
 
 
 def show_config() -> None:
-    """Prints versions, devices, the type of numbers, whether steps are compiled code or why not, and whether long work tells a terminal of it.
+    """Prints versions, devices, the type of numbers, whether steps are compiled or why not, and whether long work reports its progress on a terminal.
 
     Example:
         >>> import jaxmb as jm
@@ -63,5 +63,5 @@ def available(demanded: bool | None) -> bool:
 def _warn_once() -> None:
     reason = unavailable()
     if reason is not None:
-        message = f"Steps take some {COST} as long as they could, for no code is compiled: {reason}. `show_config()` tells more."
+        message = f"Steps take some {COST} as long as they could, because no code is compiled: {reason}. `show_config()` tells more."
         warn(message, RuntimeWarning)

@@ -24,12 +24,12 @@ class AbstractDrift(eqx.Module):
 
     @abc.abstractmethod
     def feedback(self, system: System, state: State) -> Float[Array, " m"] | None:
-        """What is added to Γ at every evaluation; None for nothing."""
+        """The term that is added to Γ at every evaluation; None for nothing."""
 
     def correct(
         self, system: System, formulation: AbstractFormulation, state: State, in_use: Bool[Array, " m"]
     ) -> Correction:
-        """Changes the state after a step; by default the normalisation of the coordinates is restored. It has no derivative."""
+        """Changes the state after a step; by default it restores the normalisation of the coordinates. It has no derivative."""
         q = system.normalise(state.q)
         none = jnp.zeros((system.m, system.nv), q.dtype)  # no row has a direction
         return Correction(q, state.v, in_use, none, *residuals(system, state.t, q, state.v))
@@ -42,7 +42,7 @@ class AbstractDrift(eqx.Module):
         state: State,
         terms: Terms | SparseTerms,
     ) -> Correction:
-        """`correct` with the terms and factors of the state at hand, which is far from any singular pose."""
+        """Like `correct`, with the given terms and factors of the state, which is far from any singular pose."""
         return self.correct(system, formulation, state, factor.in_use)
 
     def linearise_correction(
@@ -63,15 +63,15 @@ class AbstractDrift(eqx.Module):
 
 
 class Projection(AbstractDrift):
-    """After each step q, then v, are moved onto the constraints along the shortest way in the metric of M.
+    """Moves q, then v, onto the constraints after each step, along the shortest way in the metric of M.
 
     See `jaxmb.kinematics.correct`. The order of the integrator is kept. A step that cannot be corrected is rejected
-    where the step size is controlled and fails otherwise.
+    if the step size is controlled, and fails otherwise.
 
     Args:
         iterations: number of corrections, of q and of v, with one Jacobian. A drift of size δ leaves δ^(iterations+1).
-        tol: largest residual accepted after the correction, relative to the size of the mechanism, and on velocities to that times the
-            rate of its motion; eps^(2/3) by default, 4e-11 in float64.
+        tol: largest residual accepted after the correction, relative to the size of the mechanism; for velocities, relative to that size
+            times the rate of its motion; eps^(2/3) by default, 4e-11 in float64.
     """
 
     iterations: Count = eqx.field(static=True, default=3)
@@ -121,7 +121,7 @@ class Projection(AbstractDrift):
 
 
 class Baumgarte(AbstractDrift):
-    """C v̇ = Γ − 2α (C v + b) − β² φ: residuals decay instead of growing (Baumgarte 1972).
+    """Baumgarte's stabilisation, C v̇ = Γ − 2α (C v + b) − β² φ: residuals decay instead of growing (Baumgarte 1972).
 
     Args:
         alpha: damping rate in 1/s.
@@ -144,7 +144,7 @@ class Baumgarte(AbstractDrift):
 
 
 class NoDrift(AbstractDrift):
-    """Residuals grow, on position level with the square of time: for comparison, and for systems without constraints."""
+    """No correction of drift: residuals grow, on position level with the square of time. For comparison, and for systems without constraints."""
 
     def feedback(self, system: System, state: State) -> None:
         """None."""

@@ -176,7 +176,7 @@ def _with_layout(layout: Layout, field: VectorField) -> VectorField:
 
 @dataclasses.dataclass(frozen=True)
 class EngineChoice(TextInNotebooks):
-    """The engine of a run, and why it is no other one.
+    """The engine of a run, and why it is not another one.
 
     Attributes:
         engine: `Compiled(sparse=…)` or `XLA(sparse=…)`.
@@ -206,12 +206,12 @@ def choose_engine(
     adjoint: dfx.AbstractAdjoint | None = None,
     engine: AbstractEngine | None = None,
 ) -> EngineChoice:
-    """Which engine `simulate` takes for steps away from singular configurations, and why not another; nothing is integrated.
+    """Which engine `simulate` uses for steps away from singular configurations, and why not another. Nothing is integrated.
 
     Args:
         system: the system.
         state: where the run starts.
-        formulation: this and all that follow as in `simulate`, of a run without events and without `dense`.
+        formulation: this and all following arguments as in `simulate`, for a run without events and without `dense`.
         drift: how the constraints are kept.
         control: a controller.
         solver: of Diffrax.

@@ -18,11 +18,11 @@ class AbstractEngine(eqx.Module):
 
 
 class Compiled(AbstractEngine):
-    """Code compiled for this system alone, by llvmlite; on other devices than CPUs operations on single numbers.
+    """Code compiled for this system alone, by llvmlite; on devices other than CPUs, operations on single numbers.
 
     Args:
-        sparse: whether linear algebra uses that M and C have few entries, so that its cost grows with the number of bodies and not with
-            its cube; by default where that pays.
+        sparse: whether linear algebra exploits that M and C are sparse, so that its cost grows with the number of bodies and not with its
+            cube; by default if that pays.
 
     Raises:
         ValueError: by `simulate`, where steps cannot be made so; the message says why.
@@ -33,7 +33,7 @@ class XLA(AbstractEngine):
     """Operations on arrays, in Diffrax's loop.
 
     Args:
-        sparse: as of `Compiled`.
+        sparse: as in `Compiled`.
 
     Raises:
         ValueError: by `simulate`, where steps cannot be made so; the message says why.

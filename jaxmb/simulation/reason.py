@@ -27,8 +27,8 @@ def reason(system: System, drift: AbstractDrift, start: State, solution: Solutio
     rounding, tolerance = float(program(rounding_nearby)(acting, last)), drift.tolerance(last.q.dtype)
     if rounding > NOTABLE * tolerance:
         text += (
-            f" Rounding alone leaves {rounding:.1g} of the mechanism's size in constraints, of which the drift correction admits {tolerance:.1g}: places are far from the "
-            "origin beside that. Place it nearer, or give `jaxmb.Projection` a larger `tol`."
+            f" Rounding alone leaves residuals of {rounding:.1g} of the mechanism's size, but the drift correction admits {tolerance:.1g}: places are far from the "
+            "origin compared with that size. Place the mechanism nearer, or give `jaxmb.Projection` a larger `tol`."
         )
     return text
 

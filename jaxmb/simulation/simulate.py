@@ -90,46 +90,45 @@ def simulate(
     Args:
         system: the system.
         state: where to start, made by `assemble` or taken from a `Solution`.
-        ts: increasing times (T,) to save at, none before `state.t`.
+        ts: increasing times (T,) at which to save, none before `state.t`.
         formulation: how accelerations are found; `GaussProjection()` by default, `KKT()` for bodies without inertia that constraints hold.
         drift: how the constraints are kept; `Projection()` by default.
-        events: what may happen on the way: `Lock`, `Activate`, `Release`, `Brake`. At an event's time a saved state is that
-            after it. All that happens within 1e-9 of the run's duration is one transition. A guard that is above zero for less
-            than 1/200 of the duration may be passed over; limit the step then.
-        max_events: largest number of instants at which anything happens.
+        events: changes of the constraints during the run: `Lock`, `Activate`, `Release`, `Brake`. A state saved at an event's time is the
+            state after it. Events within 1e-9 of the run's duration are one transition. A guard that is above zero for less than 1/200 of the
+            duration may be passed over; if that matters, limit the step.
+        max_events: largest number of instants at which events happen.
         control: a controller: a function `control(t, q, v, params)` → u (nu,), a callable pytree such as an Equinox module, or one of
-            `jaxmb.control`; in `jaxmb.control.Sampled` one that acts at samples. Where a state holds what the controller
-            remembers, as those of a `Solution` do, it goes on from there.
+            `jaxmb.control`; wrapped in `jaxmb.control.Sampled`, one that acts at samples. If a state holds what the controller remembers,
+            as those of a `Solution` do, the controller continues from there.
         solver: of Diffrax, `Tsit5()` by default: `Heun`, `Midpoint`, `Ralston`, `Bosh3`, `Tsit5`, `Dopri5`, `Dopri8`, implicit
             `ImplicitEuler`, `Kvaerno3`, `Kvaerno4`, `Kvaerno5`, with constant steps also `Euler`, and `HalfSolver` of an
             explicit one. Solvers for noise and for split vector fields (`KenCarp…`, `Sil3`, `SemiImplicitEuler`), and those
             with a memory (`ReversibleHeun`, `LeapfrogMidpoint`) are refused.
-        stepsize_controller: Diffrax's; by default PID with rtol 1e-8 and an atol of 1e-10 of the size that each variable has by
-            itself (1e-4 and 1e-6 in float32). Tolerances of a controller that is given are used as they are.
+        stepsize_controller: Diffrax's; by default PID with rtol 1e-8 and an atol of 1e-10 times the characteristic size of each variable
+            (1e-4 and 1e-6 in float32). Tolerances of a controller that you give are used as they are.
         dt0: first step, or the step of `ConstantStepSize`; by default, for adaptive controllers, 0.03/Ω with the rate Ω of the
             motion at the start (`State.scale`).
-        adjoint: Diffrax's way to differentiate. By default both modes are there: forward mode, also of second order, as by `ForwardMode()`
-            (which makes one run where value and derivative are asked for, the default two),
-            and reverse mode, for explicit Runge–Kutta solvers over a tape of the accepted steps, which are gone back over as they
-            were taken; for others, and with `dense=True` or `max_steps=None`, as by
-            `RecursiveCheckpointAdjoint(checkpoints=max_steps)`. Other second derivatives need `DirectAdjoint()`.
+        adjoint: Diffrax's method of differentiation. The default supports both modes. Forward mode, also of second order, works as with
+            `ForwardMode()` (which makes one run for value and derivative together, where the default makes two). Reverse mode goes back over
+            a tape of the accepted steps for explicit Runge–Kutta solvers; for others, and with `dense=True` or `max_steps=None`, it works as
+            with `RecursiveCheckpointAdjoint(checkpoints=max_steps)`. Other second derivatives need `DirectAdjoint()`.
         progress_meter: Diffrax's; none by default.
-        max_steps: largest number of steps, rejected ones included, and besides one for each time of a table at which steps end; with events,
+        max_steps: largest number of steps, including rejected ones, plus one for each time of a table at which steps end; with events,
             between two of them.
         dense: whether to keep the interpolation for `Solution.evaluate`.
         engine: what makes the steps: `Compiled()`, code of this system alone, many times faster on a CPU, or `XLA()`; each with `sparse`
-            for large systems. By default compiled code where it can be had, sparse where that pays; `choose_engine` tells which, and
-            why not another, `stats["compiled_steps"]` and `stats["sparse_steps"]` count. Steps near singular configurations and the
-            like are always made by XLA; on a CPU they are compiled when they are first needed.
-        throw: whether to raise when something fails. If False `Solution.result` says what happened, for each row of a
-            batch, and what was not reached is NaN, with derivatives that are NaN too.
+            for large systems. By default steps are compiled if possible, and sparse if that pays; `choose_engine` tells which, and why
+            not another; `stats["compiled_steps"]` and `stats["sparse_steps"]` count them. XLA always makes irregular steps, such as those
+            near singular configurations; on a CPU their program is compiled when it is first needed.
+        throw: whether to raise an error if something fails. If False, `Solution.result` says what happened, for each row of a batch, and
+            states that were not reached are NaN, with derivatives that are NaN too.
 
     Returns:
         A `Solution`.
 
     Raises:
-        ValueError: for arguments that do not fit, and for a start that violates its constraints or where the system's
-            functions give values they must not give.
+        ValueError: for arguments that do not fit, and for a start that violates its constraints or at which the system's functions return
+            invalid values.
         RuntimeError: if the integration fails.
 
     Example:
@@ -438,7 +437,7 @@ def _check_start(
     checks = (*check_values(system, state, values), *consistent)
     # Cholesky's elimination is NaN for an M that is not positive definite: no eigenvalues, and so no LAPACK, are needed.
     regular = jnp.all(jnp.isfinite(inverse_root(formulation.metric(terms))))
-    text = f"Argument `mass` must be positive definite for `{name}`, but is not at the start; `KKT` needs it so on null(C) only."
+    text = f"Argument `mass` must be positive definite for `{name}`, but is not at the start; `KKT` needs that on null(C) only."
     return (*checks, Check(1.0 - regular, 0.0, text)), formulation.choose(terms)
 
 
@@ -458,8 +457,8 @@ def _check_motion(field: VectorField, phases: Phases) -> tuple[Check, ...]:
     checks.append(Check(amounts, contradiction_tol(amounts.dtype), text, names))
     text = (
         "The motion is not determined at the start: rows of constraint '{name}' are dependent at this pose only, and the "
-        "velocity chooses none of the motions that lead on. Start beside the pose or with another velocity; where "
-        "`diagnose` finds all poses around as singular, change a length."
+        "velocity selects none of the possible motions. Start beside the pose or with another velocity; if `diagnose` "
+        "finds that all poses around are singular too, change a length."
     )
     checks.append(Check(jnp.where(failed, system.largest(rows.indeterminate.astype(float)), 0), 0.0, text, names))
     return tuple(checks)

@@ -38,7 +38,7 @@ class Solution(TextInNotebooks, eqx.Module):
 
     Attributes:
         ts: times (T,) in s.
-        q: coordinates (T, nq); NaN where the run did not get there.
+        q: coordinates (T, nq); NaN at times that the run did not reach.
         v: velocities (T, nv).
         work: work (T,) in J, from the start of the run, of applied forces, inputs and moving constraints, less
             what transitions take.
@@ -47,10 +47,10 @@ class Solution(TextInNotebooks, eqx.Module):
         stats: counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `lowest_rank` and `highest_rank`
             over the accepted states, `largest_residual` (scaled) left by a correction, and `row_residuals` (m,), of each row.
         switches: when the formulation chose other coordinates, see `Switches`; None if it chooses nothing.
-        result: what happened, see `jaxmb.RESULTS`.
+        result: how the run ended, see `jaxmb.RESULTS`.
         dense: the interpolation, if asked for.
         modes: which constraints act, at each saved time; None where all do.
-        events: what happened on the way; None for a run without events.
+        events: the events of the run; None for a run without events.
         z: the controller's own state, with an axis of times; None without a controller.
         control: the same, and what a sampled controller holds, as one vector (T, n).
         joints: names of the joint coordinates at which the inputs act; None if they are the system's own.
@@ -107,7 +107,7 @@ class Solution(TextInNotebooks, eqx.Module):
 
     @contract
     def state(self, i: Indices) -> State:
-        """The state at `ts[i]`, from which another run can start; of a batch those of all its rows.
+        """The state at `ts[i]`, from which another run can start; for a batch, the states of all its rows.
 
         Raises:
             ValueError: for an index beyond the times, where it is known.
@@ -147,7 +147,7 @@ class Solution(TextInNotebooks, eqx.Module):
 
         Raises:
             TypeError: under a transformation of JAX, where numbers are not known.
-            ValueError: for other names than there are leading axes, and times that are not shared though they are said to be.
+            ValueError: if the number of names differs from that of leading axes, and if times differ although `shared_times` is True.
             ImportError: without xarray, which `pip install jaxmb[data]` brings.
         """
         return dataset(self, runs, shared_times)
@@ -160,7 +160,7 @@ class Solution(TextInNotebooks, eqx.Module):
         `verdict`; `attrs["units"]` holds their units where they are known.
 
         Args:
-            runs: as of `to_xarray`, for the levels of the index.
+            runs: as in `to_xarray`, for the levels of the index.
 
         Raises:
             As `to_xarray`; without pandas, which `pip install jaxmb[data]` brings, too.

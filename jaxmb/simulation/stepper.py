@@ -105,11 +105,11 @@ class Stepper(AbstractStepper):
         return _step(self, state, u)[0]
 
     def with_result(self, state: State, u: Numbers | None = None) -> tuple[State, RESULTS]:
-        """The state after a step, as by a call, and what `Solution.result` would say of it."""
+        """The state after a step, as from a call, and its result as in `Solution.result`."""
         return _step(self, state, u)
 
     def start(self, state: State | None = None) -> State:
-        """What steps begin with: a state, checked, with room for what the controller remembers.
+        """The state from which steps begin: a checked state, with room for what the controller remembers.
 
         Args:
             state: made by `assemble`, or taken from a `Solution`; that of `stepper` by default.
@@ -127,10 +127,11 @@ class Stepper(AbstractStepper):
 
     @contract
     def reset(self, key: Key, spread: Numbers | Mapping[str, Numbers] = 0.1, around: State | None = None) -> State:
-        """A state to begin with, drawn around another one: q of that and noise, or anywhere in ranges, assembled with its velocities.
+        """A random state to begin with: the coordinates of another state plus noise, or drawn from ranges, assembled with its velocities.
 
-        Coordinates with a range are uniform in it, independently of each other, and keep what was drawn; the others follow by assembling from where they
-        are in `around`. Where that fails all are drawn anew, up to 32 times: starts are uniform in these coordinates on the part of their
+        Coordinates with a range are uniform in it, independently of each other, and keep the drawn values; the others follow by assembling
+        from their values
+        in `around`. If that fails, all are drawn again, up to 32 times: starts are uniform in these coordinates on the part of their
         ranges where the mechanism can be assembled, which is not uniform in a volume of its poses.
 
         Args:
@@ -140,7 +141,7 @@ class Stepper(AbstractStepper):
             around: a state; that of `stepper` by default.
 
         Returns:
-            The state; NaN where what was drawn cannot be assembled.
+            The state; NaN if the drawn coordinates cannot be assembled.
 
         Raises:
             ValueError: for a `spread` that does not fit.
@@ -188,22 +189,22 @@ def stepper(
     control: object = None,
     engine: AbstractEngine | None = None,
 ) -> Stepper:
-    """Steps of one length, one call each, for loops of one's own: `state = step(state, u)`.
+    """Steps of fixed length, one call each, for your own loops: `state = step(state, u)`.
 
-    What `simulate` makes by constant steps of dt/substeps, from a state to the next, under `jit`, `vmap`, `lax.scan` and derivatives in
-    both modes. There are no events, and nothing is raised where a step fails: its state is NaN, and `step.with_result` tells why.
+    A step returns the state that `simulate` would reach by constant steps of dt/substeps. It works under `jit`, `vmap`, `lax.scan` and derivatives in
+    both modes. There are no events, and no error is raised if a step fails: its state is NaN, and `step.with_result` tells why.
 
     Args:
         system: the system.
-        state: a state of the motions that are meant, made by `assemble` or taken from a `Solution`. Rows that are independent there
-            are tried first at each step, and it tells which bodies have no inertia; steps may begin anywhere.
+        state: a typical state of the motion, made by `assemble` or taken from a `Solution`. Rows that are independent there are tried first
+            at each step, and it determines which bodies have no inertia; steps may begin at any state.
         dt: length of a step in s.
-        substeps: so many steps of the integrator are one step.
-        solver: of Diffrax, as in `simulate`; `Tsit5()` by default. A method of lower order is cheaper by step.
+        substeps: number of steps of the integrator in one step.
+        solver: of Diffrax, as in `simulate`; `Tsit5()` by default. A method of lower order costs less per step.
         formulation: how accelerations are found; that of `simulate` by default.
         drift: how the constraints are kept; `Projection()` by default.
-        control: a controller in continuous time, in place of inputs as arguments of the step; what it remembers is part of the state. Inputs of a
-            table that hold change where a substep begins.
+        control: a controller in continuous time, instead of inputs as arguments of the step; what it remembers is part of the state. Held
+            inputs of a table change where a substep begins.
         engine: what makes the steps, as in `simulate`.
 
     Returns:

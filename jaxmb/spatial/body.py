@@ -54,7 +54,7 @@ class Body(AbstractBody):
         com: centre of mass (3,) in the body's frame, in m; that of the shape, or the origin, by default.
         points: positions (3,), or poses made by `frame`, in the body's frame, by name; referred to as "body.point".
         point_masses: pairs of mass and position (3,) that come on top.
-        position, orientation: a first guess of the pose, for `assemble`, as of `frame`.
+        position, orientation: a first guess of the pose, for `assemble`, as in `frame`.
         shape: what the body fills evenly, for example `Box((0.3, 0.2, 0.1))`; its points are the body's too.
         density: instead of the mass, where there is a shape: in kg/m for a rod, in kg/m² for a disk, in kg/m³ for the others.
 

@@ -49,7 +49,7 @@ class RollingSphere(AbstractRolling):
 class RollingDisk(AbstractRolling):
     """A thin disk that rolls on a plane without slipping: contact of its rim, and zero velocity of the contact point.
 
-    It must not lie flat on the plane, where the lowest point of the rim is not one point.
+    It must not lie flat on the plane, since then the rim has no single lowest point.
 
     Args:
         name: its name; the rows that forbid slipping are called "name rolling".

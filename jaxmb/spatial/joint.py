@@ -81,7 +81,7 @@ class Prismatic(AbstractSpatialAxisJoint, init=False):
 
 
 class Cylindrical(AbstractSpatialAxisJoint, init=False):
-    """Shift along and turn about an axis. Coordinates: z in m and angle in rad.
+    """A cylindrical joint: shift along and rotation about an axis. Coordinates: z in m and angle in rad.
 
     Args:
         name: its name.
@@ -97,7 +97,7 @@ class Cylindrical(AbstractSpatialAxisJoint, init=False):
 
 
 class Screw(AbstractSpatialAxisJoint):
-    """Shift along and turn about an axis go together. Coordinate: the angle in rad.
+    """A screw: the shift along an axis is proportional to the rotation about it. Coordinate: the angle in rad.
 
     Args:
         name: its name.
@@ -132,7 +132,7 @@ class Screw(AbstractSpatialAxisJoint):
 
 
 class Planar(AbstractSpatialAxisJoint, init=False):
-    """Two planes stay on each other. Coordinates: the shifts x and y in m and the angle in rad.
+    """A plane of b slides on a plane of a. Coordinates: the shifts x and y in m and the angle in rad.
 
     Args:
         name: its name.
@@ -162,7 +162,7 @@ class Spherical(AbstractFrameJoint, init=False):
 
 
 class Universal(AbstractSpatialAxisJoint):
-    """A Cardan joint: about a first axis on a, then about a second one on b, across the first. Coordinates: both angles in rad.
+    """A Cardan joint: rotation about a first axis on a, then about a second one on b, at a right angle to the first. Coordinates: both angles in rad.
 
     Args:
         name: its name.

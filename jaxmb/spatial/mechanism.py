@@ -52,7 +52,7 @@ class Mechanism(AbstractMechanism, init=False):
         actuators: forces by inputs u, in this order.
         gravity: its acceleration (3,) in m/s²; none by default.
         points: positions on the ground, by name.
-        params: any pytree that the functions of elements get.
+        params: any pytree that the functions of elements receive.
 
     Raises:
         ValueError, TypeError: naming the element and what it should be.
@@ -93,7 +93,7 @@ class Mechanism(AbstractMechanism, init=False):
             normal: n (3,), of any length.
 
         Raises:
-            ValueError: for an element or shape of which nothing tells the image, such as a `Force` with a function of its own.
+            ValueError: for an element or shape whose mirror image is not known, such as a `Force` with a function of its own.
 
         Example:
             >>> import jaxmb as jm

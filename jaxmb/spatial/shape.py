@@ -32,7 +32,7 @@ ROUND = ("00", "10", "11", "01")
 class Rod(AbstractRod, init=False):
     """A slender rod along z, from its point "a" at the origin to its point "b".
 
-    It has no inertia about its own axis: where it may spin about that, use a `Cylinder`.
+    It has no inertia about its own axis: if it may spin about that axis, use a `Cylinder`.
 
     Args:
         length: in m.

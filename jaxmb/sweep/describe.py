@@ -35,16 +35,16 @@ TABLES = (".csv", ".npz")
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What a TOML file says of a sweep.
+    """A sweep as described in a TOML file.
 
     Attributes:
         path: the file.
         function: "file.py:name" or "package.module:name".
         folder: where the results go.
-        table: what it says of the table.
+        table: the description of the table.
         combine, seed, rows: how columns make up a table.
         float64: whether the sweep needs float64.
-        options: `rows_per_shard`, `memory` and `kind` of `run`, as far as it says them.
+        options: `rows_per_shard`, `memory` and `kind` of `run`, if given.
     """
 
     path: pathlib.Path
@@ -58,7 +58,7 @@ class Description:
     options: dict[str, Any]
 
     def run(self, **options: Any) -> Report:
-        """Runs the sweep; options as of `jaxmb.sweep.run`.
+        """Runs the sweep; options as in `jaxmb.sweep.run`.
 
         Raises:
             ValueError: if it needs float64 and JAX is not set to it, or the other way round.
@@ -103,7 +103,7 @@ def described(path: str | os.PathLike[str]) -> Description:
         folder = "results"            # relative to the file, below it
         combine = "grid"              # or "zip"
         seed = 1                      # of random columns, 0 by default
-        rows_per_shard = 500          # with memory, kind as of `run`
+        rows_per_shard = 500          # with memory, kind as in `run`
         float64 = true                # by default
 
         [table]

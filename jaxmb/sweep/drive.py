@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Report(TextInNotebooks):
-    """What one task of a sweep did.
+    """The report of one task of a sweep.
 
     Attributes:
         folder: where the shards are.
-        rows: number of rows of the task's shards that are there.
+        rows: number of rows in the complete shards of the task.
         computed: number of shards that were computed now.
         reused: number of those that were there already.
         verdicts: number of rows by verdict, those of earlier shards included; of results without one, how many are finite.
-        failed: by number of a shard that is not there, the error that its computation raised.
+        failed: by number of a failed shard, the error that its computation raised.
         checks: by number of a row, what `jaxmb.check` says of its run, where that was asked for: of each shard that was computed now the successful row of the most steps.
     """
 
@@ -96,8 +96,8 @@ def run(
 ) -> Report:
     """Evaluates a function for each row of a table, and writes the results in shards to a folder.
 
-    A shard is computed by `jaxmb.batched`, on all devices of the process, written beside its place and renamed when it is complete.
-    Whole shards that are there are not computed again, so that a sweep that was interrupted goes on where it was, and gives the same
+    A shard is computed by `jaxmb.batched`, on all devices of the process, written under a temporary name and renamed when it is complete.
+    Complete shards are not computed again, so that an interrupted sweep continues where it was, and gives the same
     numbers. Several processes may work on one folder.
 
     Args:
@@ -107,15 +107,15 @@ def run(
         table: by name, arrays of equal length, as `sweep.grid` makes them, or a frame of pandas.
         folder: a new one, or that of the same sweep: function, table, precision, platform and versions must agree.
         rows_per_shard: rows in a shard.
-        memory: budget in bytes on each device, as of `jaxmb.batched`.
+        memory: budget in bytes on each device, as in `jaxmb.batched`.
         mesh: devices, likewise; those of this process by default.
         cost: `cost(row)`, likewise, by which the rows of a shard are sorted for the computation.
-        check: `check(row)` → the `System` whose motion `fn` returns: of each shard the successful row of the most steps is held against its equations
-            by `jaxmb.check`, see `Report.checks`.
+        check: `check(row)` → the `System` whose motion `fn` returns: in each shard, the successful row with the most steps is checked against
+            its equations by `jaxmb.check`, see `Report.checks`.
         task: this call computes the shards task, task + tasks, task + 2 tasks and so on.
         tasks: number of calls, in other processes or on other machines, that share the shards.
         kind: "nc" for shards of netCDF, "zarr" for groups of Zarr.
-        progress: whether to print a line for each shard, into a log; a terminal shows one line by itself, see `show_progress`.
+        progress: whether to print a line for each shard, for a log; on a terminal a progress line is shown in any case, see `show_progress`.
         throw: whether to raise at the end if shards failed; else `Report.failed` says so.
 
     Returns:
@@ -123,7 +123,7 @@ def run(
 
     Raises:
         TypeError, ValueError: for arguments that do not fit, and for the folder of another sweep.
-        RuntimeError: at once, if `fn` cannot be traced; at the end, if the computation of shards raised errors: all others are there.
+        RuntimeError: at once, if `fn` cannot be traced; at the end, if the computation of shards raised errors: all other shards are complete.
         ImportError: without `pip install jaxmb[data]`.
     """
     optional("xarray", "data")

@@ -73,7 +73,7 @@ def _first(mask: np.ndarray) -> int:
 
 @contract
 def grid(columns: Mapping[str, Any]) -> Table:
-    """All combinations of the values of the columns, the last column running fastest.
+    """A table of all combinations of the values of the columns, with the last column varying fastest.
 
     Args:
         columns: by name, values (n,) or (n, …).

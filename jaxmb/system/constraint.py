@@ -33,8 +33,8 @@ class Holonomic(AbstractConstraint):
     Args:
         name: a name, unique in its system, that messages and results use.
         fn: `fn(t, q, params)` returns φ of shape (k,); a scalar counts as one row. Rows may be redundant.
-        parts: names and numbers of rows, where `fn` returns the rows of several constraints, one after another; messages and
-            results then use these names.
+        parts: names and numbers of rows, if `fn` returns the rows of several constraints, one after another; messages and results then use
+            these names.
     """
 
     @contract
@@ -48,7 +48,7 @@ class Pfaffian(AbstractConstraint):
     Args:
         name: a name, unique in its system, that messages and results use.
         fn: `fn(t, q, v, params)` returns ψ of shape (k,); a scalar counts as one row.
-        parts: as of `Holonomic`.
+        parts: as in `Holonomic`.
     """
 
     @contract

@@ -255,7 +255,7 @@ def as_state(
     mode: Mode | None = None,
     length: Positive | None = None,
 ) -> State:
-    """A state of these numbers as they are: nothing is moved onto the constraints, nothing is checked.
+    """A state with the given numbers: they are neither moved onto the constraints nor checked against them.
 
     Args:
         system: the system.
@@ -263,7 +263,7 @@ def as_state(
         v: velocities (nv,); zero by default.
         t: time in s.
         mode: which constraints act; all by default.
-        length: as of `jaxmb.assemble`.
+        length: as in `jaxmb.assemble`.
 
     Raises:
         ValueError: for arrays that do not fit the system.

@@ -12,13 +12,13 @@ from .mode import Mode
 class Scale(eqx.Module):
     """Sizes of rows, residuals and coordinates near a state; measured when the state is made, and constant along its motion.
 
-    They change with the units like the quantities that they measure. So decisions do not depend on units, on the size of single
-    bodies, or on bodies without connection.
+    They scale with the units like the quantities that they measure. So decisions depend neither on units, nor on the size of single
+    bodies, nor on unconnected bodies.
 
     Attributes:
         row: σ (m,), the size of each row of C in the metric of M, at the pose and nearby.
         span: Φ (m,), by how much φ, or the integral of ψ over time, changes while its row turns: residuals are relative to it.
-        reach: ℓ (nv,), how far each coordinate alone moves then; zero where no row determines it.
+        reach: ℓ (nv,), how far each coordinate alone moves while a row turns; zero where no row determines it.
         row_by_length: (m,), the size of each row of C diag(ℓ), at the pose and nearby: a metric without masses.
         rate: Ω in 1/s, how fast the motion goes, by the velocities and forces at the state; zero at rest without forces.
     """

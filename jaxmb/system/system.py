@@ -51,7 +51,7 @@ def inertial(fn: F) -> F:
 class System(TextInNotebooks, eqx.Module):
     """M(t,q) v̇ = F(t,q,v) + Cᵀλ with φ(t,q) = 0, ψ(t,q,v) = 0 and q̇ = N(q) v.
 
-    All functions are pure and written in JAX; everything else (inertia forces, Jacobians, Γ) comes from autodiff.
+    All functions must be pure and written in JAX. Everything else (inertia forces, Jacobians, Γ) comes from automatic differentiation.
     Shapes and names are checked here, without values.
 
     Args:
@@ -59,18 +59,17 @@ class System(TextInNotebooks, eqx.Module):
         mass: `mass(t, q, params)` returns M of shape (nv, nv), symmetric and positive definite on null(C).
         force: `force(t, q, v, params)` returns the applied forces (nv,), conjugate to v; no inertia forces.
         potential: `potential(t, q, params)` returns the potential energy V, a scalar.
-        constraints: `Holonomic` and `Pfaffian` constraints with different names; redundant rows are welcome.
-        params: any pytree of numbers and arrays; what is to be differentiated or batched lives here.
+        constraints: `Holonomic` and `Pfaffian` constraints with different names; rows may be redundant.
+        params: any pytree of numbers and arrays; put what you want to differentiate or batch here.
         velocities: names of the velocities v, or their number nv; the coordinates' if `rate` is None.
         rate: `rate(q, v, params)` returns q̇ = N(q) v of shape (nq,), linear in v; q̇ = v if None.
-        normalise: `normalise(q)` returns the coordinates with the conditions restored that `rate` conserves and no
-            constraint states, such as the length of unit quaternions; needed where there are such, `lambda q: q` if nothing
-            need be restored.
+        normalise: `normalise(q)` restores conditions on the coordinates that `rate` conserves and no constraint states, such as the unit
+            length of quaternions. Needed if there are such conditions; `lambda q: q` if nothing has to be restored.
         actuation: `actuation(t, q, params)` returns B of shape (nv, nu); inputs u act as the forces B u.
-        resistance: `resistance(t, q, v, params, u)` returns forces (nv,) that depend on the inputs otherwise than by B u, such
-            as friction that grows with reactions; u is None or (nu,).
-        guess: coordinates (nq,) that `assemble` starts from where none are given; zeros if None.
-        breaks: times (k,) at which a function of the system is not smooth; integrators step to them and start anew.
+        resistance: `resistance(t, q, v, params, u)` returns forces (nv,) that depend on the inputs in another way than B u, such as friction
+            that grows with reactions; u is None or (nu,).
+        guess: coordinates (nq,) from which `assemble` starts if none are given; zeros if None.
+        breaks: times (k,) at which a function of the system is not smooth; integrators step to them and restart there.
         joints: the interface to the mechanism that the system was built from, if it was.
 
     Raises:
@@ -167,19 +166,19 @@ class System(TextInNotebooks, eqx.Module):
     ) -> "System":
         """A system from L(t, q, q̇, params), quadratic in q̇, which `assemble` and `simulate` check.
 
-        M = Nᵀ L_q̇q̇ N and F = Nᵀ (L_q − L_q̇q q̇ − L_q̇t − L_q̇q̇ Ṅ v) + applied. Convenient, but dearer to compile and to
-        run than a mass matrix.
+        M = Nᵀ L_q̇q̇ N and F = Nᵀ (L_q − L_q̇q q̇ − L_q̇t − L_q̇q̇ Ṅ v) + applied. Convenient, but more expensive to compile and to run than
+        a mass matrix.
 
         Args:
             lagrangian: `lagrangian(t, q, qdot, params)` returns a scalar.
-            coordinates: as of `System`.
+            coordinates: as in `System`.
             **arguments: the other arguments of `System` except `mass` and `potential`.
         """
         return cls(coordinates, inertia=LagrangianInertia(as_function(lagrangian, "lagrangian")), **arguments)
 
     @contract
     def with_params(self, params: PyTree) -> "System":
-        """The system with other parameters; nothing is compiled anew if they have the same shapes.
+        """The system with other parameters. Nothing is compiled again if they have the same shapes.
 
         Raises:
             ValueError: for parameters with other names than those of the system.
@@ -188,7 +187,7 @@ class System(TextInNotebooks, eqx.Module):
         return self._with({"params": as_parameters(params), "layout": self.layout, "constants": None})
 
     def in_mode(self, mode: Mode | None) -> "System":
-        """The system with the rows of locks added, of which, and of its own, only those act that are active in a mode."""
+        """The system with the rows of locks added; of these and its own rows, only those act that are active in a mode."""
         if mode is None:
             return self
         # Rows that do not act are masked and not removed: shapes stay static, and one compiled program serves all modes.
@@ -231,7 +230,7 @@ class System(TextInNotebooks, eqx.Module):
         return self._with({"constraints": tuple(constraints), "row_counts": tuple(row_counts), "active": None})
 
     def acting_at(self, joints: str | Sequence[str] | None) -> "System":
-        """The system whose inputs are torques or forces at coordinates of joints, in place of its own; None for these.
+        """The system whose inputs are torques or forces at coordinates of joints, in place of its own inputs; with None, the system as it is.
 
         `simulate` makes it for a controller with `joints`; `jaxmb.control.Plant.at` and the reports take it.
 

@@ -43,7 +43,7 @@ class Nearby(eqx.Module):
 
 
 class Terms(eqx.Module):
-    """The waist between modelling and linear algebra: M v̇ = F + reaction, C v + b = 0, C v̇ = Γ.
+    """The equations M v̇ = F + reaction, C v + b = 0, C v̇ = Γ at one state as arrays: all that formulations know of a system.
 
     Attributes:
         mass: M (nv, nv).
@@ -53,8 +53,8 @@ class Terms(eqx.Module):
         gamma: Γ (m,), minus the total time derivative of the velocity residual with v held fixed.
         scale: σ (m,), the reference size of each row.
         holonomic: mask (m,) of the holonomic rows, which are chosen before others where rows are dependent.
-        nearby: the rows around the state, by which an acceleration is right at singular poses too; None inside a run, which
-            treats such poses by steps of its own.
+        nearby: the rows around the state, from which the acceleration at singular poses is computed; None inside a run, which has special
+            steps for such poses.
         layout: which entries of M and C may not be zero, where that is known.
     """
 

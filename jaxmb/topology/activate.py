@@ -23,11 +23,11 @@ class Activate(AbstractEvent):
         when: guard, see `AbstractEvent`.
         direction: of the guard.
         restitution: e; then the velocity residual of the constraints is reversed, times e, and they do not act afterwards:
-            the hit of a unilateral contact. The contact closes, so that the constraints act from then on as without restitution,
-            where it is pressed together and the rebound would be lower than what passes for a fit of positions,
-            (e ψ⁻)²/(2 |φ̈|) ≤ √eps Φ: there rebounds would pile up. A `Release` by the reaction opens it again.
-        assemble: whether positions that do not fit the constraints are moved to them, the shortest way in the metric of M;
-            if not, they are refused with their amount.
+            the hit of a unilateral contact. If the contact is pressed together and the rebound would be lower than the tolerance of
+            positions, (e ψ⁻)²/(2 |φ̈|) ≤ √eps Φ, rebounds would pile up: then the contact closes, and the constraints act from then on as
+            without restitution. A `Release` by the reaction opens it again.
+        assemble: whether positions that do not fit the constraints are moved to them, along the shortest way in the metric of M; if not, they
+            are rejected with the amount.
         repeat: whether it may happen again, see `AbstractEvent`.
         consistent: see `AbstractEvent`.
         name: of the event; made of the names by default.

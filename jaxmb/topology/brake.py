@@ -27,17 +27,17 @@ Scalar = Float[Array, ""]
 
 
 class Brake(AbstractEvent):
-    """A brake that is applied: it slides with a force against the motion, and holds where the motion ends.
+    """Applies a brake: it slides with a force against the motion, and holds where the motion ends.
 
-    Sliding it exerts −`sliding` sign(ṡ) along s. Where ṡ reaches zero it holds s as long as the force that this takes does
-    not exceed `holding`, which is checked at that instant too; when it does, the brake slides again, in the direction of the load. Where
-    constraints or locks determine s, as a driver does, there is nothing to hold: the force changes its sign with ṡ. No
-    impulse is borne unless `holding` is infinite: after an impact elsewhere the brake slides against the motion that is left.
+    While it slides it exerts −`sliding` sign(ṡ) along s. When ṡ reaches zero it holds s as long as the force that this needs does
+    not exceed `holding`, which is checked at that instant too; when it does, the brake slides again, in the direction of the load. If
+    constraints or locks determine s, as a driver does, there is nothing to hold: the force changes its sign with ṡ. The brake bears
+    no impulse unless `holding` is infinite: after an impact elsewhere it slides against the remaining motion.
 
     Args:
-        what: what it acts on, as of `Lock`.
+        what: the coordinate or function on which it acts, as in `Lock`.
         sliding: force in N, or torque in N m, while it slides.
-        holding: the largest while it holds; that of sliding by default, whatever that is later on, and not less.
+        holding: the largest force or torque while it holds; by default that of sliding, even if that changes later; not less than that of sliding.
         at: time in s at which it is applied; this or `when`.
         when: guard, see `AbstractEvent`.
         direction: of the guard.

@@ -29,7 +29,7 @@ class Occurrence(NamedTuple):
     """An effect of an event, with the guard by which it happens.
 
     Attributes:
-        what: words that follow the name of the event in results.
+        what: text that follows the name of the event in results.
         guard: it happens where this function rises to zero.
         apply: what it does.
     """
@@ -42,20 +42,20 @@ class Occurrence(NamedTuple):
 class AbstractEvent(TextInNotebooks, eqx.Module):
     """Something that happens at a time, or when a guard reaches zero.
 
-    To add one, inherit from this class and define `apply`, and `acts_on` if it acts on constraints. One that adds a row has
-    `row` too; one that goes on when it has happened, as a brake does, has `secondary`, `reconcile`, `resolve` and perhaps `checks`.
+    To add one, inherit from this class and define `apply`, and `acts_on` if it acts on constraints. One that adds a row also defines
+    `row`; one that continues after it has happened, as a brake does, also defines `secondary`, `reconcile`, `resolve` and perhaps `checks`.
 
     Attributes:
         name: its name.
         at: the time in s.
-        when: the guard `when(t, q, v, reaction, params)` → a number; `reaction` gives the multipliers (k,) of constraints by
-            name, and costs a solution of the equations of motion where it is read.
+        when: the guard `when(t, q, v, reaction, params)` → a number; `reaction` gives the multipliers (k,) of constraints by name; reading it
+            costs a solution of the equations of motion.
         direction: 1 for a guard that rises to zero, −1 for one that falls. A guard that is beyond zero already when the
             event is armed acts at once; one that only touches zero does not act.
-        repeat: whether it may happen again, once its guard has left zero and if it would change anything; a hit, which
-            reverses the velocity by which its guard rises, at once.
-        consistent: whether momentum is conserved along the free directions. If not, velocities change as little as
-            possible, without regard to masses: an error that is common and easily made, for comparison.
+        repeat: whether it may happen again, once its guard has left zero and if it would change anything; a hit, which reverses the velocity
+            by which its guard rises, may happen again at once.
+        consistent: whether momentum is conserved along the free directions. If not, velocities change as little as possible, without regard
+            to masses: a common error, available for comparison.
     """
 
     name: str = eqx.field(static=True)
@@ -104,12 +104,12 @@ class AbstractEvent(TextInNotebooks, eqx.Module):
 
     @property
     def waits(self) -> bool:
-        """Whether it waits, when it has happened, until its guard has left zero before it may happen again."""
+        """Whether it waits after it has happened until its guard has left zero before it may happen again."""
         return self.repeat
 
     @property
     def at_zero(self) -> bool:
-        """Whether it happens where its guard stays at zero too, or beyond zero only."""
+        """Whether it also happens if its guard stays at zero, or beyond zero only."""
         return True
 
     @property
@@ -138,7 +138,7 @@ class AbstractEvent(TextInNotebooks, eqx.Module):
         return ()
 
     def guard(self, context: EventContext) -> Scalar:
-        """What rises to zero where it happens; −1 for a known time."""
+        """The quantity that rises to zero when it happens; −1 for a known time."""
         if self.when is None:
             # A run follows the largest of all guards, which happens at zero: −1 never does, and NaN would spoil the others.
             return -jnp.ones((), context.state.q.dtype)

@@ -18,7 +18,7 @@ Target = str | Whole | FunctionOfState
 
 
 class Lock(AbstractEvent):
-    """A coordinate, a joint coordinate, or any function of the pose, is frozen at the value that it has.
+    """Freezes a coordinate, a joint coordinate, or any function of the pose at its present value.
 
     Args:
         what: name or index of a coordinate, name of a joint coordinate of a mechanism, or `fn(t, q, params)`.

@@ -11,7 +11,7 @@ from .event import AbstractEvent
 
 
 class Release(AbstractEvent):
-    """Constraints, or locks, cease to act. Velocities do not jump.
+    """Makes constraints, or locks, cease to act. Velocities do not jump.
 
     Args:
         names: names of constraints of the system, or of locks.

@@ -55,8 +55,8 @@ class Transition(TextInNotebooks, eqx.Module):
             their number: equal, unless an impulse acts from outside or along such a direction, by restitution.
         loss: T⁻ − T⁺ in J.
         result: whether there is a velocity that satisfies all constraints, at a position that does.
-        regular: whether ranks are the same at poses nearby, before and after, so that the change is a regular one; None where
-            values are traced or `result` is not a success.
+        regular: whether ranks are the same at poses nearby, before and after, so that the change is regular; None if values are traced or
+            `result` is not a success.
     """
 
     before: State
@@ -94,9 +94,9 @@ def transition(
     assemble: bool = False,
     throw: bool = True,
 ) -> Transition:
-    """The momentum-consistent jump where constraints begin and cease to act (Müller).
+    """The momentum-consistent jump when constraints begin and cease to act (Müller).
 
-    M Δv = U + CᵀΛ and C v⁺ + b = 0 with the rows C that act afterwards; redundant rows and velocity constraints are welcome.
+    M Δv = U + CᵀΛ and C v⁺ + b = 0 with the rows C that act afterwards; rows may be redundant, and may be velocity constraints.
 
     * "full": all impulses at once, his (22) and (24);
     * "projected": in redundant coordinates, persistent constraints being projected out, his (32) with N₁ᵀU on the right;
@@ -105,20 +105,21 @@ def transition(
     Args:
         system: the system.
         state: a state of it.
-        lock: what is frozen, as of `Lock`; a function by a `Lock` that names it.
+        lock: what is frozen, as in `Lock`; a function by a `Lock` that names it.
         activate: names of constraints, or of locks, that begin to act.
         release: names of those that cease to.
         impulse: U (nv,) applied at that instant; none by default.
         restitution: e of the constraints in `activate`, which then do not act afterwards.
         method: one of the three.
-        formulation: how "full" finds Δv and Λ, and the cut-off of all; `GaussProjection()` by default, which needs M to be
-            positive definite, where `KKT()` needs it so on null(C) only.
+        formulation: how "full" finds Δv and Λ, and the cut-off of all methods; `GaussProjection()` by default, which needs M positive
+            definite, while `KKT()` needs that on null(C) only.
         consistent: see `AbstractEvent`.
-        assemble: whether positions that do not fit are moved to the constraints, or refused with their amount.
-        throw: whether to raise where positions do not fit or no velocity does; `result` says it in any case.
+        assemble: whether positions that do not fit are moved to the constraints, or rejected with the amount.
+        throw: whether to raise an error if positions do not fit or no velocity does; `result` reports it in any case.
 
     Raises:
-        ValueError: where nothing is asked for, for unknown names, rows that already act or rest as demanded, an unknown method, and positions that do not fit.
+        ValueError: if no change is given, for unknown names, rows that already act or rest as demanded, an unknown method, and positions that
+            do not fit.
         RuntimeError: with concrete numbers, if no velocity satisfies all constraints or the solution fails.
 
     Example:

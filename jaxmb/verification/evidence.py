@@ -15,13 +15,13 @@ HEADINGS = ("what", "verdict", "value", "threshold", "in words")
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """One quantity of a run, held against a threshold.
+    """One quantity of a run, compared with a threshold.
 
     Attributes:
         name: of the quantity.
         value: the worst one over times and runs; NaN where there is none.
-        threshold: what it was held against; NaN where there is nothing.
-        verdict: "ok", "attention" for what a reader should know, "failed", "not asked".
+        threshold: the threshold; NaN if there is none.
+        verdict: "ok", "attention" for something that a reader should know, "failed", "not asked".
         words: one line of explanation, with names of constraints and coordinates.
         run: index of the worst run of a batch; empty for a single run.
         t: when it was worst, in s; NaN where that means nothing.
@@ -52,7 +52,7 @@ class Evidence:
 
 @dataclasses.dataclass(frozen=True)
 class RunCheck(TextInNotebooks):
-    """The evidence for a run, or for all runs of a batch; prints as a table, in notebooks too.
+    """The evidence for a run, or for all runs of a batch; `print` and notebooks show it as a table.
 
     `check["energy balance"]` is one row of it.
 
@@ -84,12 +84,12 @@ class RunCheck(TextInNotebooks):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed; what asks for attention may be as it should."""
+        """Whether nothing failed; rows that ask for attention may be all right."""
         return self.verdict != "failed"
 
     @property
     def title(self) -> str:
-        """What was checked, and what came of it."""
+        """What was checked, and the verdict."""
         count, start, end = self.times
         runs = counted(math.prod(self.axes), "run") if self.axes else "a run"
         title = f"Check of {runs}, {counted(count, 'time')} from {start:.6g} to {end:.6g} s: {self.verdict}"

@@ -36,9 +36,9 @@ class DirectionalDerivative:
         reverse: by reverse mode, the gradient times the direction.
         forward: by forward mode; None where the function has none.
         difference: by central differences, extrapolated.
-        uncertainty: how far off the latter may be, from the same table.
+        uncertainty: estimated error of `difference`, from the same table.
         agrees: whether all of them agree.
-        reason: what a disagreement looks like, in words; empty where there is none.
+        reason: the kind of disagreement, in words; empty if there is none.
     """
 
     name: str
@@ -51,7 +51,7 @@ class DirectionalDerivative:
 
     @property
     def digits(self) -> float:
-        """To how many digits reverse mode and differences agree; differences themselves have no more than −log₁₀(uncertainty/|slope|)."""
+        """Number of digits to which reverse mode and differences agree; differences themselves have no more than −log₁₀(uncertainty/|slope|)."""
         size = max(abs(self.reverse), abs(self.difference))
         off = abs(self.reverse - self.difference)
         if not np.isfinite(off):
@@ -66,7 +66,7 @@ class GradientCheck(TextInNotebooks):
     Attributes:
         value: of the function.
         directions: what was compared along each direction.
-        without_forward: why there is no forward mode; empty where there is.
+        without_forward: why there is no forward mode; empty if there is one.
     """
 
     value: float
@@ -104,14 +104,15 @@ def check_gradient(
 ) -> GradientCheck:
     """Compares the gradient of a function by reverse mode with forward mode and with differences of its values.
 
-    Along `directions` random directions of all arrays, and along one of each array by itself, so that a disagreement names the array. Differences are
-    central ones with steps from 1e-1 to 1e-5 of the largest number of each array, extrapolated to no step; the entry of least error of that
-    table is taken (Ridders, Accurate computation of F′(x) and F′(x) F″(x), Advances in Engineering Software 4, 1982), and its error is told.
+    The comparison is made along `directions` random directions of all arrays, and along one direction of each array by itself, so that a
+    disagreement names the array. Differences are
+    central ones with steps from 1e-1 to 1e-5 of the largest number of each array, extrapolated to a step of zero; the entry of least error of
+    that table is taken (Ridders, Accurate computation of F′(x) and F′(x) F″(x), Advances in Engineering Software 4, 1982), and its error is reported.
 
     Args:
         fn: a function of `at` that returns one real number, such as a cost of a run of `simulate`.
         at: the point, a pytree of floating-point arrays or numbers.
-        rtol: derivatives agree where they differ by less than this part of their size, or of their change within a step of 1e-1, or within the
+        rtol: derivatives agree if they differ by less than this fraction of their size, or of their change within a step of 1e-1, or within the
             error of the differences and the rounding of values. So they may agree at a minimum, where all of them are next to zero.
         directions: how many directions move all arrays.
         key: of `jax.random`, for the directions.
@@ -120,7 +121,7 @@ def check_gradient(
         A `GradientCheck`, with a verdict and a reason for each direction.
 
     Raises:
-        ValueError: where `at` holds no floating-point number, and for a function of another shape.
+        ValueError: if `at` holds no floating-point number, and if the function does not return one real number.
 
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm

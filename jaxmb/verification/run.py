@@ -45,19 +45,20 @@ OF_ROWS = (POSITION, VELOCITY, ACCELERATION, CORRECTIONS, REDUNDANCY, DISTANCE, 
 
 @contract
 def check(system: System, solution: Solution, *, reference: Solution | None = None) -> RunCheck:
-    """The evidence for a run: what it claims, measured again at its saved states.
+    """Checks a run against the equations that it should solve, computed again at its saved states.
 
     Residuals φ/Φ and (C v + b)/(Φ Ω), the contradiction of C v̇ = Γ, the energy balance T + V − W, the distance of rows from being dependent,
-    redundant rows and the reactions that they leave open, the continuity of q between saved times, and steps. Each is held against the threshold that the library uses
-    itself; for energy and `reference`, for which it has none, 6e-6 (5e-3 in float32) asks for attention and 1/20 fails.
+    redundant rows and the reactions that are not determined because of them, the continuity of q between saved times, and steps. Each is compared
+    with the threshold that the library itself uses; for energy and `reference`, for which it has none, 6e-6 (5e-3 in float32) asks for attention
+    and 1/20 fails.
 
     Args:
         system: the system of the run; one for all runs of a batch.
         solution: the run, or a batch of runs, with known numbers.
-        reference: the same run with tolerances ten times tighter, or by another solver; not asked for by default.
+        reference: the same run with tolerances ten times tighter, or by another solver; none by default.
 
     Returns:
-        A `RunCheck`: `print` shows it as a table, `ok` tells whether nothing failed. Of a batch each row is that of the worst run.
+        A `RunCheck`: `print` shows it as a table, `ok` tells whether nothing failed. For a batch each row is that of the worst run.
 
     Raises:
         TypeError: under a transformation of JAX, where numbers are not known.

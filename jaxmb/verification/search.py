@@ -10,12 +10,12 @@ from .gradient import GradientCheck
 
 @dataclasses.dataclass(frozen=True)
 class SearchCheck(TextInNotebooks):
-    """The evidence for what a search found: for its runs, and for the derivative that led it there.
+    """The evidence for the result of a search: for its runs, and for the derivative that the search used.
 
     Attributes:
         experiments: names of the experiments whose runs are checked together.
         runs: what `jaxmb.check` says of these runs.
-        gradient: what `jaxmb.check_gradient` says; None where bounds hold all that was looked for.
+        gradient: what `jaxmb.check_gradient` says; None if bounds hold all unknowns.
     """
 
     experiments: tuple[tuple[str, ...], ...]

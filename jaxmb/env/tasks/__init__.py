@@ -15,13 +15,13 @@ def make(name: str, *, episode_length: Count | None = 250, randomise: bool = Tru
     Args:
         name: one of `TASKS`.
         episode_length: steps of an episode; None for no limit.
-        randomise: whether masses, friction and what is to be followed differ from episode to episode.
+        randomise: whether masses, friction and targets differ from episode to episode.
 
     Returns:
         An `Environment`.
 
     Raises:
-        ValueError: for a name that is none of `TASKS`.
+        ValueError: for a name that is not in `TASKS`.
 
     Example:
         >>> import jaxmb as jm
