@@ -1,9 +1,10 @@
 """A pole on the block of a slider-crank is swung up by a weak motor, and balanced against a blow, by a plan that is updated 50 times a second.
 
-The crank hangs, and so does the pole on the block; the motor at the crank moves both, within its limits and across the rail's short stroke.
-The first plan of 1.2 s is made at rest. Then each sample updates the plan from the present state. It starts from the last plan shifted by a step, whose
-inputs react to deviations, so that one iteration at each sample is enough. The mechanism
-itself has a heavier pole than the plan knows, moves by shorter steps, and is hit when it stands.
+The crank hangs, and so does the pole on the block; the motor at the crank moves both, within its limits and across the
+rail's short stroke. The first plan of 1.2 s is made at rest. Then each sample updates the plan from the present state.
+It starts from the last plan shifted by a step, whose inputs react to deviations, so that one iteration at each sample
+is enough. The mechanism itself has a heavier pole than the plan knows, moves by shorter steps, and is hit when it
+stands.
 """
 
 import dataclasses

@@ -82,10 +82,10 @@ def equilibrium(
 ) -> Equilibrium:
     """A pose at which the system stays at rest: φ(t, q) = 0 and D F(t, q, 0, u) = 0, D Cᵀ = 0.
 
-    D F = 0 means that v̇ = 0 from rest. The method is Newton's with step-length control; where this makes no progress it moves along the
-    forces. Each step is the shortest, in the metric of M, that satisfies both equations to first order. Redundant rows change nothing. If
-    equilibria form
-    a family, one near the start is found. It may be stable or not: see `linearise`.
+    D F = 0 means that v̇ = 0 from rest. The method is Newton's with step-length control; where this makes no progress
+    it moves along the forces. Each step is the shortest, in the metric of M, that satisfies both equations to first
+    order. Redundant rows change nothing. If equilibria form a family, one near the start is found. It may be stable or
+    not: see `linearise`.
 
     Inputs in `solve_inputs` act like constraints: the pose moves only as far as they cannot hold it, and at the resulting pose
     they have the least Σ (u_i/w_i)².

@@ -99,20 +99,19 @@ def trajectory(
 
         minimise Σ cost(x_k, u_k) + final(x_N),   x_{k+1} = step(x_k, u_k),   lower ≤ u_k ≤ upper
 
-    Differential dynamic programming with the first derivatives of the steps, which are exact, and first and second derivatives of the costs
-    (iLQR). Backwards in
-    time, with V = final, A = ∂x_{k+1}/∂x_k, B = ∂x_{k+1}/∂u_k
+    Differential dynamic programming with the first derivatives of the steps, which are exact, and first and second
+    derivatives of the costs (iLQR). Backwards in time, with V = final, A = ∂x_{k+1}/∂x_k, B = ∂x_{k+1}/∂u_k
 
         Q_u = ∂cost/∂u + BᵀV_x,   Q_uu = ∂²cost/∂u² + BᵀV_xx B,   Q_ux = ∂²cost/∂u∂x + BᵀV_xx A,
         k = argmin kᵀ(Q_uu + μ D) k/2 + kᵀQ_u  within the limits,   K = −(Q_uu + μ D)⁻¹ Q_ux  of the inputs that no limit holds,
 
-    then forwards by u + α k + K δx, for the best α of 1, 1/2, …. The damping μ grows if that does not lower the cost, or a step fails, and falls
-    to zero
-    otherwise (Tassa, Mansard and Todorov 2014; Li and Todorov 2004). It ends when the predicted decrease is below rtol² Σ |cost|.
+    then forwards by u + α k + K δx, for the best α of 1, 1/2, …. The damping μ grows if that does not lower the cost,
+    or a step fails, and falls to zero otherwise (Tassa, Mansard and Todorov 2014; Li and Todorov 2004). It ends when
+    the predicted decrease is below rtol² Σ |cost|.
 
-    x holds all coordinates and velocities. A step ends on the constraints, so that the columns of A and B lie in their tangent spaces: no basis
-    of these
-    is needed, quaternions are coordinates like others, and redundant rows change nothing.
+    x holds all coordinates and velocities. A step ends on the constraints, so that the columns of A and B lie in their
+    tangent spaces: no basis of these is needed, quaternions are coordinates like others, and redundant rows change
+    nothing.
 
     No error is raised if a step fails, see `Trajectory.result`. The plan has no derivative: differentiate steps with its inputs, and
     pass this function `jax.lax.stop_gradient` of arguments that depend on the variable.

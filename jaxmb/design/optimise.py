@@ -43,10 +43,9 @@ def optimise(
 
         ½ Σ (weight (f(x) − target))² = min,    low ≤ f(x) ≤ high,    within the bounds of x.
 
-    The input is driven through its values, and all poses follow by closed loops, with exact derivatives by the dimensions. A step after
-    which loops do not close at some value, or the mechanism is on another branch, is shortened until they close on the same branch. Limits are
-    kept by an
-    augmented Lagrangian.
+    The input is driven through its values, and all poses follow by closed loops, with exact derivatives by the
+    dimensions. A step after which loops do not close at some value, or the mechanism is on another branch, is shortened
+    until they close on the same branch. Limits are kept by an augmented Lagrangian.
 
     Args:
         mechanism: the mechanism; numbers that no variable names stay as they are.

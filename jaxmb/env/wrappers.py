@@ -14,9 +14,9 @@ class AutoReset(TextInNotebooks, eqx.Module):
 
     `reward`, `done`, `metrics` and `info["result"]`, `["steps"]`, `["truncation"]` are those of the step that ended the episode, `data` and `obs`
     those of the next start, drawn again with a system of its own; `info["final_obs"]` is the observation at the end. `info["episode_metrics"]` has
-    the sums over the episode so far, and over the whole episode when it is over: `sum_reward`, `length` in steps and the terms of the reward;
-    `info["episode_done"]` is
-    `done`. Brax's training reads nothing else. In a batch, only the lanes whose episode is over draw a start.
+    the sums over the episode so far, and over the whole episode when it is over: `sum_reward`, `length` in steps and
+    the terms of the reward; `info["episode_done"]` is `done`. Brax's training reads nothing else. In a batch, only the
+    lanes whose episode is over draw a start.
 
     Args:
         env: an `Environment`.

@@ -53,9 +53,8 @@ def c(
 ) -> CFiles:
     """Writes a stepper in C99: accelerations, multipliers, outputs and steps, without dependencies, memory of its own, or state.
 
-    The numbers are those of the regular steps of `step`. If constraint rows come near to being dependent, where jaxmb would make a general step,
-    the functions return a status
-    and write nothing.
+    The numbers are those of the regular steps of `step`. If constraint rows come near to being dependent, where jaxmb
+    would make a general step, the functions return a status and write nothing.
 
     Args:
         step: made by `jaxmb.stepper`, with an explicit Runge–Kutta method; its controller, if there is one, is part of the code.

@@ -114,9 +114,8 @@ class Fit(TextInNotebooks, eqx.Module):
     def covariance(self, absolute_sigma: bool = False) -> Float[Array, "... n n"]:
         """Covariance of the parameters' entries, s² (JᵀJ)⁻¹ with biases and starts eliminated.
 
-        Infinite for parameters that the data do not determine, zero for those held by a bound. NaN if the search did not converge: away from
-        a minimum JᵀJ says
-        nothing about its position.
+        Infinite for parameters that the data do not determine, zero for those held by a bound. NaN if the search did
+        not converge: away from a minimum JᵀJ says nothing about its position.
 
         Args:
             absolute_sigma: whether the given σ are the noise itself, s = 1; otherwise only their ratios count, and s² is the sum of the

@@ -61,16 +61,14 @@ def assemble(
 ) -> State:
     """A state that satisfies all constraints, near a guess.
 
-    Gauss–Newton in the metric of M with step-length control: each iteration moves q by −N C⁺φ, the shortest way in that metric, then v by −C⁺(C v
-    + b).
-    Derivatives with respect to q, v, t and params are those of these iterations. Positions, or velocities, that satisfy the constraints to
-    rounding are not changed.
+    Gauss–Newton in the metric of M with step-length control: each iteration moves q by −N C⁺φ, the shortest way in that
+    metric, then v by −C⁺(C v + b). Derivatives with respect to q, v, t and params are those of these iterations.
+    Positions, or velocities, that satisfy the constraints to rounding are not changed.
 
-    If this leads to no pose on the constraints, or to one with joints the wrong way round, steps of Levenberg and Marquardt's method search for a
-    pose,
-    from the guess and then from others around it, the nearest first. The iterations continue from there. Their derivatives are taken as if the
-    guess, shifted by a
-    constant, were that pose: with respect to q the projection along C⁺.
+    If this leads to no pose on the constraints, or to one with joints the wrong way round, steps of Levenberg and
+    Marquardt's method search for a pose, from the guess and then from others around it, the nearest first. The
+    iterations continue from there. Their derivatives are taken as if the guess, shifted by a constant, were
+    that pose: with respect to q the projection along C⁺.
 
     Args:
         system: the system.

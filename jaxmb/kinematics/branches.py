@@ -30,9 +30,8 @@ def branches(system: System, state: State) -> State:
         state: one pose.
 
     Returns:
-        States; none (0,) at a pose through which no motion leads, and where motions of more than one freedom meet, for example where a part
-        folds onto
-        its hinge and may turn by itself.
+        States; none (0,) at a pose through which no motion leads, and where motions of more than one freedom meet, for
+        example where a part folds onto its hinge and may turn by itself.
 
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm

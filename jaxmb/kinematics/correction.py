@@ -175,12 +175,13 @@ def linearise_correction(
 ) -> Callable[[System, State], State]:
     """A function of system and state that has the derivative of `correct`, which has made `corrected` of `state`.
 
-    It is not that of the iterations but of what they solve, q_new = q − N M⁻¹C_kᵀ λ with φ_k(q_new) = 0, M and C at the given
-    state, exact to second order in the drift. The state is moved by M⁻¹C_kᵀλ with the multipliers that its correction took, M and C at the state; what that opens is closed by one
-    more step. With the multipliers from C_k M⁻¹C_kᵀ λ = C_k Δ at the corrected state, Δ being the move, its error is of second order in Δ.
-    That is along the constraints. Across them, where the derivative of a run's states is of the size of the drift itself, it is exact to first order:
-    the one more step is made with M and C at the corrected state.
-    Far from singular poses that can be `sparse`, by the system's layout.
+    It is not that of the iterations but of what they solve, q_new = q − N M⁻¹C_kᵀ λ with φ_k(q_new) = 0, M and C at the
+    given state, exact to second order in the drift. The state is moved by M⁻¹C_kᵀλ with the multipliers that its
+    correction took, M and C at the state; what that opens is closed by one more step. With the multipliers from C_k
+    M⁻¹C_kᵀ λ = C_k Δ at the corrected state, Δ being the move, its error is of second order in Δ. That is along the
+    constraints. Across them, where the derivative of a run's states is of the size of the drift itself, it is exact to
+    first order: the one more step is made with M and C at the corrected state. Far from singular poses that can be
+    `sparse`, by the system's layout.
     """
     if not system.m:
         return lambda system, perturbed: dataclasses.replace(perturbed, q=system.normalise(perturbed.q))

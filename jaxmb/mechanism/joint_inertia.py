@@ -17,11 +17,11 @@ Scalar = Float[Array, ""]
 class JointInertia(AbstractForce):
     """Inertia that moves with the velocities v of a joint alone, T = ½ a |v|²: f = −a v̇, as of the rotor of a geared drive.
 
-    It adds a JᵀJ to the mass matrix, J = ∂v/∂(velocities of the system), without a coordinate and without a row. A rotor that turns
-    n times as fast as its joint and has the moment of inertia I about its axis has a = n² I. Its mass, and its inertia as a part of
-    the body that carries it, belong to that body. The rotation of its axis with this body is neglected, which is a small effect if n is large. To
-    model
-    all of it, use a body with a `Gear`. In other programs: armature (MuJoCo), reflected inertia (Featherstone 2008, section 9.6).
+    It adds a JᵀJ to the mass matrix, J = ∂v/∂(velocities of the system), without a coordinate and without a row. A
+    rotor that turns n times as fast as its joint and has the moment of inertia I about its axis has a = n² I. Its mass,
+    and its inertia as a part of the body that carries it, belong to that body. The rotation of its axis with this body
+    is neglected, which is a small effect if n is large. To model all of it, use a body with a `Gear`. In other
+    programs: armature (MuJoCo), reflected inertia (Featherstone 2008, section 9.6).
 
     Args:
         name: its name.

@@ -34,9 +34,8 @@ def to_mjcf(
     """A mechanism in space as MJCF; `jaxmb.load` and MuJoCo read the same masses, forces and rows of it.
 
     Joints of the tree are hinges, slides, balls and free bodies; balls that close loops become `connect`, fixed joints
-    `weld`, gears equalities of joints, springs and dampers between points tendons, and distances tendons of constant length. The frame of a body
-    is that of its joint; points are
-    sites.
+    `weld`, gears equalities of joints, springs and dampers between points tendons, and distances tendons of constant
+    length. The frame of a body is that of its joint; points are sites.
 
     Args:
         mechanism: with joints that the format has.

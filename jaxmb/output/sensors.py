@@ -56,9 +56,9 @@ class IMU(AbstractSensor):
 
         f = Rᵀ(a − g),   Ω = Rᵀω
 
-    At rest it shows −g, upwards. (f, Ω) has shape (…, 6) in m/s² and rad/s, (…, 3) in the plane. The acceleration follows from the equations of
-    motion
-    (Titterton and Weston, *Strapdown Inertial Navigation Technology*, 2004, chapter 3).
+    At rest it shows −g, upwards. (f, Ω) has shape (…, 6) in m/s² and rad/s, (…, 3) in the plane. The acceleration
+    follows from the equations of motion (Titterton and Weston, *Strapdown Inertial Navigation Technology*, 2004,
+    chapter 3).
 
     Args:
         point: "body", "body.point", (body, position) or (body, pose), whose axes are those of the sensor.

@@ -186,9 +186,9 @@ def live(
 ) -> LiveWindow:
     """Opens a window in a browser that shows a mechanism, can be turned with the mouse, and has a slider for each joint coordinate.
 
-    A slider moves its joint and, by `try_assemble`, all others, so that loops stay closed. `LiveWindow.show` shows the states of your own loop as
-    they
-    come. It draws what `draw` draws, without arrow heads and dots. It is visible on this computer only. It needs viser, `pip install jaxmb[live]`.
+    A slider moves its joint and, by `try_assemble`, all others, so that loops stay closed. `LiveWindow.show` shows the
+    states of your own loop as they come. It draws what `draw` draws, without arrow heads and dots. It is visible on
+    this computer only. It needs viser, `pip install jaxmb[live]`.
 
     Args:
         system: built from a mechanism.

@@ -64,9 +64,9 @@ def page(
 ) -> Player:
     """A page that plays a motion, without a network: one file that any browser shows, and in a notebook the value of a cell.
 
-    The motion can be played and stopped, and with the mouse turned (in space), moved (with shift, and in the plane) and zoomed. The page draws
-    the path of
-    a point, and one or two curves below with the time marked. It draws what `draw` draws, light or dark as the browser is set, in space by WebGL
+    The motion can be played and stopped, and with the mouse turned (in space), moved (with shift, and in the plane) and
+    zoomed. The page draws the path of a point, and one or two curves below with the time marked. It draws what `draw`
+    draws, light or dark as the browser is set, in space by WebGL
     2. Poses are
     those of the solution at its saved times, in single precision.
 

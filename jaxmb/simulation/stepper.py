@@ -129,10 +129,10 @@ class Stepper(AbstractStepper):
     def reset(self, key: Key, spread: Numbers | Mapping[str, Numbers] = 0.1, around: State | None = None) -> State:
         """A random state to begin with: the coordinates of another state plus noise, or drawn from ranges, assembled with its velocities.
 
-        Coordinates with a range are uniform in it, independently of each other, and keep the drawn values; the others follow by assembling
-        from their values
-        in `around`. If that fails, all are drawn again, up to 32 times: starts are uniform in these coordinates on the part of their
-        ranges where the mechanism can be assembled, which is not uniform in a volume of its poses.
+        Coordinates with a range are uniform in it, independently of each other, and keep the drawn values; the others
+        follow by assembling from their values in `around`. If that fails, all are drawn again, up to 32 times: starts
+        are uniform in these coordinates on the part of their ranges where the mechanism can be assembled, which is not
+        uniform in a volume of its poses.
 
         Args:
             key: of `jax.random`; equal keys give equal states.

@@ -61,8 +61,8 @@ class Description:
         """Runs the sweep; options as in `jaxmb.sweep.run`.
 
         Raises:
-            ValueError: if it needs float64 and JAX is not set to it, or the other way round.
-            As `run`, and for a function or a table that cannot be loaded.
+            ValueError: if it needs float64 and JAX is not set to it, or the other way round. As `run`, and for a
+            function or a table that cannot be loaded.
         """
         if (str(default_float()) == "float64") != self.float64:
             raise ValueError(
@@ -106,10 +106,7 @@ def described(path: str | os.PathLike[str]) -> Description:
         rows_per_shard = 500          # with memory, kind as in `run`
         float64 = true                # by default
 
-        [table]
-        length = {from = 0.5, to = 1.5, count = 100}
-        mass = [1.0, 2.0]
-        friction = {uniform = [0.0, 0.1]}
+        [table] length = {from = 0.5, to = 1.5, count = 100} mass = [1.0, 2.0] friction = {uniform = [0.0, 0.1]}
 
     Instead of a table `table = "rows.csv"` names a file of columns, or one of `.npz`. Columns: see
     `combine_columns` in `jaxmb/sweep/columns.py`; `rows` is their length where all are random.

@@ -104,10 +104,11 @@ def check_gradient(
 ) -> GradientCheck:
     """Compares the gradient of a function by reverse mode with forward mode and with differences of its values.
 
-    The comparison is made along `directions` random directions of all arrays, and along one direction of each array by itself, so that a
-    disagreement names the array. Differences are
-    central ones with steps from 1e-1 to 1e-5 of the largest number of each array, extrapolated to a step of zero; the entry of least error of
-    that table is taken (Ridders, Accurate computation of F′(x) and F′(x) F″(x), Advances in Engineering Software 4, 1982), and its error is reported.
+    The comparison is made along `directions` random directions of all arrays, and along one direction of each array by
+    itself, so that a disagreement names the array. Differences are central ones with steps from 1e-1 to 1e-5 of the
+    largest number of each array, extrapolated to a step of zero; the entry of least error of that table is taken
+    (Ridders, Accurate computation of F′(x) and F′(x) F″(x), Advances in Engineering Software 4, 1982), and its error is
+    reported.
 
     Args:
         fn: a function of `at` that returns one real number, such as a cost of a run of `simulate`.
