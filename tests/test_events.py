@@ -380,7 +380,7 @@ def segment_of(**fields):
     """A stage of a run of a single coordinate, at rest at zero, with some fields of its own."""
     y, no = StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(())), jnp.array(False)
     none = dict(
-        t=jnp.zeros(()), y=y, mode=NO_MODE, since=jnp.zeros(()), fresh=jnp.zeros(0, bool), moved=no, due=no[None],
+        t=jnp.zeros(()), y=y, mode=NO_MODE, since=jnp.zeros(()), fresh=jnp.zeros(0, bool), displaced=no, due=no[None],
         by_guard=no, result=jm.RESULTS.successful, count=jnp.array(0), done=no, saved=y, modes=NO_MODE, sight=None,
     )  # fmt: skip
     return Segment(**none | fields)

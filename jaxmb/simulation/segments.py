@@ -99,7 +99,7 @@ class Segment(eqx.Module):
         mode: which rows act.
         since: the time at which the last motion began; t itself after a transition.
         fresh: the rows (m,) that began to act with this stage.
-        moved: whether this stage has changed the state otherwise than by a motion, so that it must be corrected.
+        displaced: whether this stage has changed the state otherwise than by a motion, so that it must be corrected.
         due: mask (g,) of the events that act next.
         by_guard: whether a guard has ended the last motion.
         result: of the run so far.
@@ -115,7 +115,7 @@ class Segment(eqx.Module):
     mode: Mode
     since: Array
     fresh: Bool[Array, " m"]
-    moved: Bool[Array, ""]
+    displaced: Bool[Array, ""]
     due: Bool[Array, " g"]
     by_guard: Bool[Array, ""]
     result: RESULTS
@@ -184,7 +184,7 @@ class Run(eqx.Module):
         field = self.field(segment)
         in_use = field.independent(t, segment.y)
         # By the rows of the mode after a transition: those that begin to act hold to the tolerance of `fitting` only.
-        y = tree_where(segment.moved | unlocated, field.correct(t, segment.y, in_use), segment.y)
+        y = tree_where(segment.displaced | unlocated, field.correct(t, segment.y, in_use), segment.y)
         if field.takes_samples:
             y = lax.cond(stage == 0, lambda: field.after_sample(t, y, in_use), lambda: y)
         sight = self._sight(field, segment, y, in_use, unlocated) if self.plan.guarded else None
@@ -249,7 +249,7 @@ class Run(eqx.Module):
             mode=mode,
             since=t,
             fresh=mode.active & ~old.active,
-            moved=acts,
+            displaced=acts,
             due=jnp.zeros_like(due),
             result=result,
             count=segment.count + acts,
@@ -280,7 +280,7 @@ class Run(eqx.Module):
             y=tree_where(completed, motion.y, y),
             since=t,
             fresh=jnp.zeros_like(segment.fresh),
-            moved=jnp.array(False),
+            displaced=jnp.array(False),
             due=jnp.zeros_like(segment.due),
             by_guard=by_guard,
             result=RESULTS.where(~completed & consistent, verdict(motion, consistent), segment.result),
@@ -322,9 +322,9 @@ class Run(eqx.Module):
         which = segment.by_guard & (jnp.arange(here.shape[0]) == first)
         if any(self.plan.waits):
             which &= uncorrected[first] >= -jnp.abs(speed) * self.plan.instant
-        found = jnp.any(which)
-        t, y = tree_where(found, (segment.t + move, sight.y.plus(sight.flow, move)), (segment.t, segment.y))
-        return dataclasses.replace(segment, t=t, y=y, moved=found, due=which), None
+        occurs = jnp.any(which)
+        t, y = tree_where(occurs, (segment.t + move, sight.y.plus(sight.flow, move)), (segment.t, segment.y))
+        return dataclasses.replace(segment, t=t, y=y, displaced=occurs, due=which), None
 
 
 def finished(field: VectorField, t: Array, y: StateVector, start: StateVector) -> tuple[StateVector, Array | None]:
@@ -389,7 +389,7 @@ def run_through(run: Run, state: State, consistent: Bool[Array, ""]) -> tuple[Se
         mode=mode,
         since=state.t,
         fresh=jnp.zeros_like(mode.active),
-        moved=false,
+        displaced=false,
         due=no_event,
         by_guard=false,
         result=result,
