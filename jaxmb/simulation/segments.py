@@ -298,9 +298,8 @@ class Run(eqx.Module):
             # Rising zeros only: with either direction a guard would act again as it leaves zero after its transition.
             event = dfx.Event(guard, Bisection(1e-15, 1e-6 * instant), direction=True)
         field = regular_if_possible(self.method, field, t, y)
-        within = jnp.where(
-            self.ts < t, t, jnp.where(self.ts > until, until, self.ts)
-        )  # derivatives are those of `ts` at both ends
+        # Derivatives are those of `ts` at both ends.
+        within = jnp.where(self.ts < t, t, jnp.where(self.ts > until, until, self.ts))
         return integrate(PhaseInputs(field, t, until, y, within), self.method, event, one_of_many=True)
 
     def location(self, segment: Segment) -> tuple[Segment, None]:
