@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..foundations import expect_different, listing
 from ..linalg import solve_spd
-from ..system import System, rate_matrix, wrap_angle
+from ..system import System, in_turn, rate_matrix
 
 Scalar = Float[Array, ""]
 Rate = Callable[[Array, Array], Array]  # q̇ = N(q) v of (q, v)
@@ -149,7 +149,7 @@ class Deviation(eqx.Module):
         for i, r in enumerate(self.readings.positions):
             if isinstance(r, JointReading):
                 gap = r.fn(t, q, params) - self.positions[i]
-                differences[i] = wrap_angle(gap) if r.wraps else gap
+                differences[i] = in_turn(gap) if r.wraps else gap
         return jnp.stack(differences) if differences else jnp.zeros(0, q.dtype)
 
 
