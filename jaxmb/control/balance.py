@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import positive_or_one, quotient
+from ..kinematics import displacement
 from ..linalg import (
     RANK_TOL,
     ConstrainedFactor,
@@ -21,7 +22,6 @@ from ..linalg import (
     row_norms,
 )
 from ..system import Scale, System, constraint_jacobian, extent, position_residual, rows_at
-from .readings import displacement
 
 Scalar = Float[Array, ""]
 

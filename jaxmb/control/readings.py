@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
 from ..foundations import expect_different, listing
+from ..kinematics import displacement
 from ..linalg import solve_spd
 from ..system import System, in_turn, rate_matrix
 
@@ -86,16 +87,6 @@ def rates(readings: Sequence[AbstractReading], system: System, t: Scalar, q: Arr
 def rate_rows(readings: Sequence[AbstractReading], system: System, t: Scalar, q: Array) -> Float[Array, "k nv"]:
     """∂ṡ/∂v."""
     return jax.jacfwd(lambda v: rates(readings, system, t, q, v))(jnp.asarray(np.zeros(system.nv), q.dtype))
-
-
-def displacement(system: System, q: Float[Array, " nq"], change: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """N⁺ `change`: the displacement along the velocities that comes nearest to a change of the coordinates."""
-    if system.rate is None:
-        return change
-    matrix = rate_matrix(system.rate, q, system.nv)
-    # N has full column rank and few columns: normal equations are exact enough, and need no SVD, which does not batch
-    # safely.
-    return solve_spd(matrix.T @ matrix, matrix.T @ change)
 
 
 def bracket(system: System, q: Array, v: Array, displacement_rate: Array) -> Float[Array, " nv"]:

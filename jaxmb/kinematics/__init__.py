@@ -14,6 +14,7 @@ from .correction import (
     correct,
     correct_by,
     directions,
+    displacement,
     distance_to_dependence,
     factors_at,
     linearise_correction,
