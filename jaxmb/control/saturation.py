@@ -6,7 +6,7 @@ from jaxtyping import Array, Bool, Float
 from ..foundations import quotient
 
 
-def exceeds_every_input(u: Float[Array, " nu"], limits: Float[Array, " nu"]) -> Bool[Array, ""]:
+def certifies_infeasible(u: Float[Array, " nu"], limits: Float[Array, " nu"]) -> Bool[Array, ""]:
     """Whether no input within |u_i| ≤ limits_i does what u of least W^(−1/2)-norm does: ‖W^(−1/2) u‖ > √n, n limits not zero.
 
     Where it is false there may be one or not.

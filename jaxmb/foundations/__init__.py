@@ -14,6 +14,7 @@ from .arrays import (
     stacked,
     strong,
 )
+from .batching import FEWEST, PART, over_leading_axes, tree_where, where_any, where_needed
 from .blank import Blank, shapes_of
 from .both_ways import both_ways
 from .check import (
@@ -71,12 +72,11 @@ from .display import TextInNotebooks, outline, summary
 from .explicit import AbstractExplicit
 from .files import folder_there, replacing, toml_table
 from .function import Function, as_function, calling, text_digest
-from .lanes import FEWEST, PART, over_leading_axes, tree_where, where_any, where_needed
+from .nan_derivatives import with_nan_derivatives
 from .optional import installed, optional, version
 from .program import compiler_options, is_outermost, lasting, program, quickest_options
 from .remembered import remembered
 from .result import RESULTS, SUCCESS, announce, codes, result_of, verdicts
 from .silent import silent
-from .unreached import with_nan_derivatives
+from .terminal import show_progress, shows_progress, working
 from .warning import warn
-from .working import show_progress, shows_progress, working
