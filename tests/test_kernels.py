@@ -1644,7 +1644,7 @@ def toy_run(taped, guarded):
     return RunProgram(*parts, 4, 5, 40 if taped else 0)
 
 
-@pytest.mark.parametrize("lanes", [pytest.param(1, marks=pytest.mark.slow), 37])
+@pytest.mark.parametrize("lanes", [1, 37])
 @pytest.mark.parametrize("taped, guarded", [(False, True), (True, False), (True, True)])
 def test_whole_runs_equal_their_definition(lanes, taped, guarded):
     """Also where lanes take several runs one after the other, of very different lengths, in the order that they are given."""
