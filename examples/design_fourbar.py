@@ -66,7 +66,7 @@ def errors(design):
 def main(starts=200):
     points = coupler_points(KNOWN, ANGLES)
     timed = D.Goal("path", D.Path("coupler.p"), points)
-    free = D.Goal("path without timing", D.PathGap("coupler.p", points), 0.0)
+    free = D.Goal("path without timing", D.PathDeviation("coupler.p", points), 0.0)
     mechanism, begin = four_bar(GUESS), time.perf_counter()
     with_timing = D.optimise(
         mechanism, variables(), timed, over={"A": ANGLES}, start=START, starts=starts, key=jax.random.key(1)

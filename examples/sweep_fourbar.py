@@ -37,7 +37,7 @@ def main():
     folder = pathlib.Path("output/sweep_fourbar")
     shutil.rmtree(folder, ignore_errors=True)
     begin = time.perf_counter()
-    report = jm.sweep.described(pathlib.Path(__file__).with_suffix(".toml")).run(folder=folder)
+    report = jm.sweep.read_described(pathlib.Path(__file__).with_suffix(".toml")).run(folder=folder)
     print(report)
     print(f"compiled and run in {time.perf_counter() - begin:.0f} s")
     assert report.rows == 1000 and report.verdicts == {"successful": 1000}

@@ -577,7 +577,7 @@ def designs():
     for kind in (design.Coordinate, design.Stroke):
         yield kind, dict(name="pivot")
     yield design.Path, dict(point="rod.b")
-    yield design.PathGap, dict(point="rod.b", through=np.ones((2, 2)))
+    yield design.PathDeviation, dict(point="rod.b", through=np.ones((2, 2)))
     yield design.Dwell, dict(name="pivot", between=Among((0.0, 1.0), "shape"))
     yield design.TransmissionAngle, dict(one="rod.b", at="rod.a", other="rod.centre")
     yield design.BearingLoad, dict(joint="pivot")
@@ -721,7 +721,7 @@ def files():
     )  # fmt: skip
     yield jm.sweep.status, dict(folder=known(swept()))
     yield jm.sweep.open, dict(folder=known(swept()))
-    yield jm.sweep.described, dict(path=known(swept_by_text()))
+    yield jm.sweep.read_described, dict(path=known(swept_by_text()))
 
 
 @functools.cache

@@ -26,7 +26,7 @@ MADE = {
     "spatial": "",
     "control": """AbstractStepper Guess Trajectory AbstractClock AbstractController AbstractForces AbstractInstant AbstractOutput AbstractWrapper Affine Clock Command Controllability Deviation Drive Effort Equilibrium Linearisation
         ForceReport HybridCommand Instant LQR Eigenmode Operational OutputRows Plant Response StateFeedback Tangent Timetable Tracking as_controller as_output
-        exceeds_every_input reference_at scaled_to_limits""",
+        certifies_infeasible reference_at scaled_to_limits""",
     "fit": "Fit Identifiability Progress SignalFit Tuned",
     "models": "BodyReport Inspection Model Note",
     "export": "CFiles FMU StableHLO",

@@ -333,7 +333,7 @@ def test_a_displacement_is_read_off_the_change_of_coordinates_without_what_norma
     system = jm.System(4, velocities=["a", "b", "c"], mass=lambda t, q, p: jnp.eye(3), rate=rate)
     wanted = np.array([0.3, -0.7, 1.1])
     change = jnp.asarray(matrix[:, :3] @ wanted + 0.2 * matrix[:, 3])
-    found = jax.jit(lambda change: correction._displacement(system, jnp.ones(4), change, sparse))(change)
+    found = jax.jit(lambda change: correction.displacement(system, jnp.ones(4), change, sparse))(change)
     np.testing.assert_allclose(found, wanted, rtol=1e-9)
 
 

@@ -205,7 +205,7 @@ def test_a_front_has_two_goals_and_a_row_of_weights():
         (dict(goals=D.Goal("odd", lambda s, x: None, 0.0)), "`of` of goal 'odd' must return a number or an array, but returns a NoneType"),
         (dict(speed=0.0), "`speed` must be a number other than zero"),
         (dict(starts=4), "`starts` must be positive, and come with a `key`"),
-        (dict(goals=D.Goal("gap", D.PathGap("crank.b", np.zeros((3, 3))), 0.0)), r"`through` must have shape \(k, 2\), but has shape \(3, 3\)"),
+        (dict(goals=D.Goal("gap", D.PathDeviation("crank.b", np.zeros((3, 3))), 0.0)), r"`through` must have shape \(k, 2\), but has shape \(3, 3\)"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_by_name(arguments, match):
@@ -220,7 +220,7 @@ def test_goals_are_refused_by_name():
     with pytest.raises(ValueError, match="`low` of goal 'room' must not be above `high`"):
         D.Goal("room", D.Path("crank.b"), low=2.0, high=1.0)
     with pytest.raises(ValueError, match=r"`through` must have shape \(k, 2\)"):
-        D.PathGap("crank.b", np.zeros(3))
+        D.PathDeviation("crank.b", np.zeros(3))
     with pytest.raises(ValueError, match=r"`between` must have shape \(2,\)"):
         D.Dwell("A", (0.0, 1.0, 2.0))
 
@@ -232,7 +232,7 @@ def test_goals_are_refused_by_name():
         (D.Peak(D.BearingLoad("Z")), "`joint` must be a joint out of 'A', but is 'Z'"),
         (D.Effort("motor"), "`driver` must be a driver out of 'input', but is 'motor'"),
         (D.Path("crank.c"), "There is no point 'crank.c'; 'crank' has crank.a, crank.b"),
-        (D.PathGap("crank.c", CIRCLE), "There is no point 'crank.c'"),
+        (D.PathDeviation("crank.c", CIRCLE), "There is no point 'crank.c'"),
         (D.TransmissionAngle("ground.a", "rod.a", "crank.b"), "There is no body 'rod'; there are ground, crank"),
         (D.Coordinate("Z"), "There is no joint 'Z'; there are A"),
     ],
@@ -332,7 +332,7 @@ def check_outputs(problem, y, bound, step=1e-4):
 @pytest.mark.parametrize(
     "of",
     [
-        D.PathGap("coupler.p", np.array([[1.3, 2.2], [-0.5, 1.8], [0.4, 1.0]])),
+        D.PathDeviation("coupler.p", np.array([[1.3, 2.2], [-0.5, 1.8], [0.4, 1.0]])),
         D.Stroke("D"),
         D.Effort(),
         D.BearingLoad("C"),
@@ -342,7 +342,7 @@ def check_outputs(problem, y, bound, step=1e-4):
 )
 def test_derivatives_of_further_outputs_are_those_of_differences(of):
     # Of a squared distance across the path: along it the way is free.
-    fn = (lambda system, states: jnp.sum(of(system, states) ** 2, axis=1)) if isinstance(of, D.PathGap) else of
+    fn = (lambda system, states: jnp.sum(of(system, states) ** 2, axis=1)) if isinstance(of, D.PathDeviation) else of
     start = prepare(four_bar(), variables(), D.Goal("goal", fn, 0.0), Cycle.of({"A": TURN}, 1.5), START)
     check_outputs(start.problem, start.y, 1e-6)
 
@@ -388,7 +388,7 @@ def test_a_four_bar_is_found_again_from_its_path_with_and_without_timing():
     over = {"A": np.linspace(0.0, 2 * np.pi, 61)}
     for goal, inputs in (
         (D.Goal("path", D.Path("coupler.p"), points), {"A": TURN}),
-        (D.Goal("gaps", D.PathGap("coupler.p", points), 0.0), over),
+        (D.Goal("gaps", D.PathDeviation("coupler.p", points), 0.0), over),
     ):
         design = D.optimise(guess, variables(), goal, over=inputs, start=START)
         assert max(abs(float(design.values[name] - size)) for name, size in SIZES.items()) < 1e-8

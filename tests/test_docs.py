@@ -141,10 +141,10 @@ def test_the_site_is_searched_from_the_disk(site):
 
 
 SCRIPTS = re.search(r"EXAMPLES := (.*)", (ROOT / "Makefile").read_text())[1].split()
-QUICK = ["chaplygin_sleigh"]
 
 
-@pytest.mark.parametrize("script", [s if s in QUICK else pytest.param(s, marks=pytest.mark.slow) for s in SCRIPTS])
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_examples(script, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.syspath_prepend(str(ROOT / "examples"))

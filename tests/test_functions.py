@@ -129,21 +129,28 @@ def test_parameters_from_anywhere_share_a_program():
     assert len(traces) == count
 
 
-@pytest.mark.parametrize("solver", [None, dfx.ImplicitEuler(root_finder=dfx.VeryChord(rtol=1e-10, atol=1e-12))])
-@pytest.mark.slow_except("None")
-def test_both_modes_without_an_argument(solver):
+def total(angle, solver=None):
+    """Of a short run's coordinates."""
     system = pendulum()
+    start = jm.as_state(system, jnp.stack([jnp.cos(angle), jnp.sin(angle)]))
+    steps = dict(stepsize_controller=dfx.ConstantStepSize(), dt0=0.05, max_steps=4)
+    return jnp.sum(jm.simulate(system, start, [0.1], solver=solver, throw=False, **steps).q)
 
-    def total(angle):
-        start = jm.as_state(system, jnp.stack([jnp.cos(angle), jnp.sin(angle)]))
-        steps = dict(stepsize_controller=dfx.ConstantStepSize(), dt0=0.05, max_steps=4)
-        return jnp.sum(jm.simulate(system, start, [0.1], solver=solver, throw=False, **steps).q)
 
-    angles = jnp.array([0.8, 1.1])
-    forwards, backwards = (jax.jit(jax.vmap(mode(total)))(angles) for mode in (jax.jacfwd, jax.grad))
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", [None, dfx.ImplicitEuler(root_finder=dfx.VeryChord(rtol=1e-10, atol=1e-12))])
+def test_both_modes_without_an_argument(solver):
+    fn, angles = functools.partial(total, solver=solver), jnp.array([0.8, 1.1])
+    forwards, backwards = (jax.jit(jax.vmap(mode(fn)))(angles) for mode in (jax.jacfwd, jax.grad))
     np.testing.assert_allclose(forwards, backwards, rtol=1e-9)
-    for mode in (jax.grad(jax.grad(total)), jax.jacfwd(jax.grad(total)), jax.grad(jax.jacfwd(total))):
-        with pytest.raises(
-            (TypeError, RuntimeError), match=r"second derivative .* `adjoint=diffrax.DirectAdjoint\(\)`"
-        ):
-            jax.eval_shape(mode, 0.8)
+
+
+@pytest.mark.slow_cases("reverse of forward")
+@pytest.mark.parametrize(
+    "mode",
+    [lambda f: jax.grad(jax.grad(f)), lambda f: jax.jacfwd(jax.grad(f)), lambda f: jax.grad(jax.jacfwd(f))],
+    ids=["reverse of reverse", "forward of reverse", "reverse of forward"],
+)
+def test_second_derivatives_in_reverse_name_the_adjoint_that_has_them(mode):
+    with pytest.raises((TypeError, RuntimeError), match=r"second derivative .* `adjoint=diffrax.DirectAdjoint\(\)`"):
+        jax.eval_shape(mode(total), 0.8)

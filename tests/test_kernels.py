@@ -1602,7 +1602,7 @@ def test_derivatives_that_are_too_large_are_those_of_the_function_itself(monkeyp
 @pytest.mark.parametrize("hold", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_recorded_inputs_are_part_of_compiled_steps(hold):
     system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), actuation=lambda t, q, p: jnp.eye(1))
-    start, ts = jm.assemble(system, [0.0]), jnp.linspace(0.0, 1.0, 33)
+    start, ts = jm.as_state(system, [0.0]), jnp.linspace(0.0, 1.0, 33)
     record = jm.control.Recorded(ts, jnp.cos(7 * ts), hold=hold)
     steps = {"dt0": 1 / 32, "stepsize_controller": dfx.ConstantStepSize()}
     runs = [jm.simulate(system, start, [1.0], control=record, engine=engine, **steps) for engine in BOTH]

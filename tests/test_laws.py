@@ -894,11 +894,11 @@ def test_limits():
     np.testing.assert_allclose(control.scaled_to_limits(3 * first, u, limits), [2.0, -1.0])
     np.testing.assert_allclose(control.scaled_to_limits(3 * first, u, limits, jnp.array([1.0, 1.0])), [2.0, -0.25])
     np.testing.assert_allclose(control.scaled_to_limits(first, first, limits), first)
-    assert bool(control.exceeds_every_input(u, limits)) and not bool(control.exceeds_every_input(first, limits))
+    assert bool(control.certifies_infeasible(u, limits)) and not bool(control.certifies_infeasible(first, limits))
     # the certificate: of the smallest input, so that no other one in the box does the same
     row, target = np.array([1.0, 1.0]), 4.5
     smallest = jnp.asarray(row * target / 2)
-    assert bool(control.exceeds_every_input(smallest, limits)) and row @ limits < target
+    assert bool(control.certifies_infeasible(smallest, limits)) and row @ limits < target
 
 
 @pytest.mark.parametrize(

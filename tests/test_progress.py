@@ -13,7 +13,7 @@ import jaxmb as jm
 from jaxmb.foundations import working
 
 pty = pytest.importorskip("pty")
-MODULE = sys.modules["jaxmb.foundations.working"]
+MODULE = sys.modules["jaxmb.foundations.terminal"]
 
 
 @contextlib.contextmanager

@@ -333,6 +333,7 @@ def test_a_sparse_step_is_left_to_the_general_program_where_anything_is_not_cert
         assert bool(sparse_module.sparse_at(field, zero, y, jnp.ones(2, bool))[1]) == (not certain)
 
 
+@pytest.mark.slow
 def test_sparse_steps_are_those_of_dense_ones_whatever_makes_them():
     """A chain of four links in absolute coordinates, by arrays in Diffrax's loop and by default."""
     places = ["ground", *(f"link{i}.b" for i in range(3))]

@@ -17,7 +17,7 @@ import pytest
 import jaxmb as jm
 from jaxmb.command import main
 from jaxmb.command.sweeping import of_array
-from jaxmb.sweep import described, grid, run, status
+from jaxmb.sweep import grid, read_described, run, status
 from jaxmb.sweep.shards import Shards
 
 xarray = pytest.importorskip("xarray")
@@ -304,7 +304,7 @@ def started(path, *arguments):
 
 def whole_of(path):
     """The data of the sweep, made in this process."""
-    described(path).run(folder=path.parent / "whole")
+    read_described(path).run(folder=path.parent / "whole")
     return jm.sweep.open(path.parent / "whole").load()
 
 
@@ -322,7 +322,7 @@ def test_a_killed_sweep_goes_on(tmp_path):
     assert process.returncode == -signal.SIGKILL and 3 <= there < 50
     for i in (0, 49):  # as if it was killed between taking the place and leaving, and while it wrote
         (results / f".shard-{i:06d}.nc.0123.part").write_text("half")
-    report = described(path).run()
+    report = read_described(path).run()
     assert report.reused >= there and report.reused + report.computed == 50
     assert jm.sweep.open(results).load().identical(whole_of(path))
     assert not list(results.glob("*.part")) and not list(results.glob(".*.part"))
@@ -425,11 +425,11 @@ def test_columns_that_are_refused(said, match, error):
 def test_tables_from_files(tmp_path):
     path = described_in(tmp_path, 'function = "model/fn.py:fn"\nfolder = "out"\ntable = "rows.csv"\n')
     (tmp_path / "rows.csv").write_text("a,b\n0.5,2\n0.25,3\n")
-    table = described(path).rows_of_table()
+    table = read_described(path).rows_of_table()
     np.testing.assert_array_equal(table["a"], [0.5, 0.25])
-    assert described(path).run().rows == 2
+    assert read_described(path).run().rows == 2
     (tmp_path / "rows.csv").write_text("a,b\n0.5,2\n0.25,\n")
-    refused("Column 'b' of the table must be finite, but is not in row 1", described(path).rows_of_table)
+    refused("Column 'b' of the table must be finite, but is not in row 1", read_described(path).rows_of_table)
 
 
 @pytest.mark.parametrize(
@@ -486,17 +486,17 @@ def test_tables_from_files(tmp_path):
 def test_descriptions_that_are_refused(tmp_path, old, new, match, error):
     assert old in TOML
     path = described_in(tmp_path, TOML.replace(old, new))
-    refused(match, lambda: described(path).run(), error=error)
+    refused(match, lambda: read_described(path).run(), error=error)
     assert not (tmp_path / "results").exists()
 
 
 def test_descriptions_say_the_precision(tmp_path):
     path = described_in(tmp_path, TOML.replace("seed = 3", "float64 = false"))
-    refused(r"needs `jax.config.update\('jax_enable_x64', False\)`", described(path).run)
+    refused(r"needs `jax.config.update\('jax_enable_x64', False\)`", read_described(path).run)
     path = described_in(tmp_path, 'function = "a:b"\nfolder = "c"\ntable = "rows.csv"\nseed = 1')
-    refused("'seed' in .* must be left out, as the table is a file", described, path)
+    refused("'seed' in .* must be left out, as the table is a file", read_described, path)
     path = described_in(tmp_path, 'function = "a:b"\nfolder = "c"\ntable = "rows.mat"')
-    refused("'table' in .* must end with one of '.csv' and '.npz', but is 'rows.mat'", described, path)
+    refused("'table' in .* must end with one of '.csv' and '.npz', but is 'rows.mat'", read_described, path)
 
 
 # Refusals

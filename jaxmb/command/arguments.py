@@ -128,7 +128,7 @@ def _of_models(command: argparse.ArgumentParser) -> None:
 
 
 def _of_sweeps(command: argparse.ArgumentParser) -> None:
-    command.add_argument("description", help="TOML file, see jaxmb.sweep.described")
+    command.add_argument("description", help="TOML file, see jaxmb.sweep.read_described")
     command.add_argument("--folder", type=pathlib.Path, help="where the results go, instead of what the file says")
     command.add_argument("--task", type=int, help="number of this task, from 0; by default that of SLURM's array")
     command.add_argument("--tasks", type=int, help="number of tasks that share the shards")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import jax
 
-from ..sweep import Report, Status, described, status
+from ..sweep import Report, Status, read_described, status
 
 
 def described_sweep(options: argparse.Namespace) -> Report | Status:
@@ -17,7 +17,7 @@ def described_sweep(options: argparse.Namespace) -> Report | Status:
     """
     if (options.task is None) != (options.tasks is None):
         raise ValueError("Arguments --task and --tasks must go together, but one stands alone.")
-    sweep = described(options.description)
+    sweep = read_described(options.description)
     folder = options.folder or sweep.folder
     if options.status:
         return status(folder)

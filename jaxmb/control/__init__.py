@@ -61,7 +61,7 @@ from .reaction import Multipliers as Multipliers
 from .reaction import ReactionAlong as ReactionAlong
 from .readings import Deviation as Deviation
 from .sampled import Sampled as Sampled
-from .saturation import exceeds_every_input as exceeds_every_input
+from .saturation import certifies_infeasible as certifies_infeasible
 from .saturation import scaled_to_limits as scaled_to_limits
 from .steps import AbstractStepper as AbstractStepper
 from .tangent import Tangent as Tangent

@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import positive_or_one, quotient
+from ..kinematics import displacement
 from ..linalg import (
     RANK_TOL,
     ConstrainedFactor,
@@ -20,8 +21,7 @@ from ..linalg import (
     regular_metric,
     row_norms,
 )
-from ..system import Scale, System, constraint_jacobian, extent, position_residual, rate_matrix, rows_at
-from .readings import displacement
+from ..system import Scale, System, constraint_jacobian, extent, position_residual, rows_at
 
 Scalar = Float[Array, ""]
 
@@ -159,8 +159,7 @@ def stiffness(
     jacobian, fixed = constraint_jacobian(system, t, q), np.array(problem.fixed, int)
     if system.holonomic is not None:
         jacobian = jnp.where(system.holonomic[:, None], jacobian, 0)
-    unit_rows = jnp.eye(system.nq, dtype=q.dtype)[fixed]
-    unit_rows = unit_rows if system.rate is None else unit_rows @ rate_matrix(system.rate, q, system.nv)
+    unit_rows = system.by_velocities(q, jnp.eye(system.nq, dtype=q.dtype)[fixed])
     rows = jnp.concatenate([jacobian, unit_rows, lax.stop_gradient(values[0]) @ slopes])
 
     count = system.m + fixed.size

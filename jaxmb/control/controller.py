@@ -134,7 +134,18 @@ class Law(AbstractController):
         return self.fn(plant.t, plant.q, plant.v, plant.params)
 
 
-class MotionLaw(AbstractController):
+class AbstractJointController(AbstractController):
+    """A controller whose outputs act at joint coordinates by name; at the system's own inputs if `joints` is None."""
+
+    joints: tuple[str, ...] | None = eqx.field(static=True)
+
+    @property
+    def acts_at(self) -> tuple[str, ...] | None:
+        """The joints."""
+        return self.joints
+
+
+class MotionLaw(AbstractJointController):
     """A function u(motion) of the mechanism's `Motion`: angles and rates of any joint, points, their velocities, time and parameters.
 
     Args:
@@ -143,16 +154,10 @@ class MotionLaw(AbstractController):
     """
 
     fn: Callable[..., Array]
-    joints: tuple[str, ...] | None = eqx.field(static=True)
 
     @contract
     def __init__(self, fn: Annotated[Any, function_of("motion")], joints: str | Sequence[str] | None = None):
         self.fn, self.joints = as_function(fn, "fn"), joint_names(joints)
-
-    @property
-    def acts_at(self) -> tuple[str, ...] | None:
-        """The joints."""
-        return self.joints
 
     @property
     def uses_plant(self) -> bool:

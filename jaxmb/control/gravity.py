@@ -2,19 +2,18 @@
 
 from collections.abc import Sequence
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..foundations import Limits, contract, floats_or_none
 from ..system import System, joint_names
-from .controller import AbstractController
+from .controller import AbstractJointController
 from .instant import AbstractInstant
 from .operational import inverse_dynamics
 from .plant import with_dynamics
 
 
-class GravityCompensation(AbstractController):
+class GravityCompensation(AbstractJointController):
     """Inputs by which the mechanism, were it at rest, would stay so: of gravity, springs and all other forces at v = 0.
 
     u = W^(1/2) (D B W^(1/2))⁺ D (−F(t, q, 0)), the inverse dynamics of no motion. Where the actuators cannot hold the mechanism it is
@@ -26,7 +25,6 @@ class GravityCompensation(AbstractController):
         model: likewise.
     """
 
-    joints: tuple[str, ...] | None = eqx.field(static=True)
     limits: Float[Array, " nu"] | None
     model: System | None
 
@@ -40,11 +38,6 @@ class GravityCompensation(AbstractController):
         self.joints = joint_names(joints)
         self.limits = floats_or_none(limits)
         self.model = None if model is None else model.acting_at(self.joints)
-
-    @property
-    def acts_at(self) -> tuple[str, ...] | None:
-        """The joints."""
-        return self.joints
 
     def output(self, plant: AbstractInstant, z: PyTree) -> Float[Array, " nu"]:
         """The inputs u."""

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..foundations import FunctionOfState, Limits, as_function, contract, function_of, program, quotient
 from ..linalg import invert, solve_square
-from ..system import Holonomic, Pfaffian, System, wrap_angle
+from ..system import Holonomic, Pfaffian, System, in_turn
 from .affine import drive
 from .output import AbstractOutput, OutputRows, as_output, row_counts
 from .plant import Plant
@@ -94,7 +94,7 @@ class _Driven(eqx.Module):
         value = jnp.reshape(self.fn(t, *rest), (self.count,))
         desired = jnp.ravel(jnp.asarray(self.reference(t), value.dtype))[self.start : self.start + self.count]
         gap = value - desired
-        return wrap_angle(gap) if self.wraps else gap
+        return in_turn(gap) if self.wraps else gap
 
 
 @contract

@@ -30,6 +30,7 @@ from ..system import (
     System,
     constraint_jacobian,
     gamma,
+    in_turn,
     residuals,
 )
 from .plant import Plant
@@ -293,8 +294,7 @@ def tracking(plant: Plant, rows: OutputRows, reference: NoNaN | Annotated[Any, f
     desired, speed, acceleration = reference_at(reference, plant.t, rows.value.shape[0])
     velocity = np.array(rows.velocity, bool)
     error = desired - rows.value
-    # `round` has derivative zero, so that ė keeps that of θ̇_d − θ̇.
-    error = jnp.where(np.array(rows.wraps, bool), error - 2 * jnp.pi * jnp.round(error / (2 * jnp.pi)), error)
+    error = jnp.where(np.array(rows.wraps, bool), in_turn(error), error)
     return Tracking(
         error=jnp.where(velocity, 0, error),
         rate=jnp.where(velocity, desired, speed) - rows.rate,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..foundations import AllNonNegative, NoNaN, as_floats, as_function, contract, expect_shape, function_of, shape_of
-from ..system import System, joint_names
+from ..system import System, in_turn, joint_names
 from .controller import AbstractController
 from .instant import AbstractInstant
 from .plant import Response
@@ -110,7 +110,7 @@ class PID(AbstractController):
         target, speed = jax.jvp(self.target, (t,), (jnp.ones_like(t),))
         error = target - positions
         wraps = jnp.array([joints.wraps(name) for name in self.joints])
-        return jnp.where(wraps, error - 2 * jnp.pi * jnp.round(error / (2 * jnp.pi)), error), speed - rates
+        return jnp.where(wraps, in_turn(error), error), speed - rates
 
     def output(self, plant: AbstractInstant, z: PyTree) -> Float[Array, " nu"]:
         """The inputs u."""

@@ -12,8 +12,9 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
 from ..foundations import expect_different, listing
+from ..kinematics import displacement
 from ..linalg import solve_spd
-from ..system import System, rate_matrix, wrap_angle
+from ..system import System, in_turn, rate_matrix
 
 Scalar = Float[Array, ""]
 Rate = Callable[[Array, Array], Array]  # q̇ = N(q) v of (q, v)
@@ -88,16 +89,6 @@ def rate_rows(readings: Sequence[AbstractReading], system: System, t: Scalar, q:
     return jax.jacfwd(lambda v: rates(readings, system, t, q, v))(jnp.asarray(np.zeros(system.nv), q.dtype))
 
 
-def displacement(system: System, q: Float[Array, " nq"], change: Float[Array, " nq"]) -> Float[Array, " nv"]:
-    """N⁺ `change`: the displacement along the velocities that comes nearest to a change of the coordinates."""
-    if system.rate is None:
-        return change
-    matrix = rate_matrix(system.rate, q, system.nv)
-    # N has full column rank and few columns: normal equations are exact enough, and need no SVD, which does not batch
-    # safely.
-    return solve_spd(matrix.T @ matrix, matrix.T @ change)
-
-
 def bracket(system: System, q: Array, v: Array, displacement_rate: Array) -> Float[Array, " nv"]:
     """What δṙ is beyond δv: with δq = N δr and q̇ = N v, N (δṙ − δv) = ∂(N v)/∂q N δr − ∂(N δr)/∂q N v.
 
@@ -149,7 +140,7 @@ class Deviation(eqx.Module):
         for i, r in enumerate(self.readings.positions):
             if isinstance(r, JointReading):
                 gap = r.fn(t, q, params) - self.positions[i]
-                differences[i] = wrap_angle(gap) if r.wraps else gap
+                differences[i] = in_turn(gap) if r.wraps else gap
         return jnp.stack(differences) if differences else jnp.zeros(0, q.dtype)
 
 

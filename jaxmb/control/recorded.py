@@ -10,11 +10,11 @@ from jaxtyping import Array, Float, PyTree
 from ..foundations import Finite, Vector, as_floats, contract, index_among, is_concrete, positive_or_one
 from ..system import joint_names
 from .clock import Timetable
-from .controller import AbstractController
+from .controller import AbstractJointController
 from .instant import AbstractInstant
 
 
-class Recorded(AbstractController):
+class Recorded(AbstractJointController):
     """Inputs that were measured, or computed elsewhere: u(t) between the entries of a table, and the first or last value beyond.
 
     Steps of an adaptive step-size controller end at the times of the table.
@@ -36,7 +36,6 @@ class Recorded(AbstractController):
 
     ts: Float[Array, " T"]
     values: Float[Array, "T nu"]
-    joints: tuple[str, ...] | None = eqx.field(static=True)
     hold: bool = eqx.field(static=True)
 
     @contract
@@ -57,11 +56,6 @@ class Recorded(AbstractController):
             times = np.asarray(self.ts)
             if not (np.all(np.diff(times) > 0) and np.all(np.isfinite(times)) and np.all(np.isfinite(self.values))):
                 raise ValueError("Arguments `ts` and `values` must be finite, and `ts` must increase.")
-
-    @property
-    def acts_at(self) -> tuple[str, ...] | None:
-        """The joints."""
-        return self.joints
 
     @property
     def uses_plant(self) -> bool:

@@ -6,7 +6,7 @@ from jaxtyping import Array, Bool, Float
 from ..foundations import quotient
 
 
-def exceeds_every_input(u: Float[Array, " nu"], limits: Float[Array, " nu"]) -> Bool[Array, ""]:
+def certifies_infeasible(u: Float[Array, " nu"], limits: Float[Array, " nu"]) -> Bool[Array, ""]:
     """Whether no input within |u_i| ≤ limits_i can have the effect of u, of least W^(−1/2)-norm: ‖W^(−1/2) u‖ > √n, n limits not zero.
 
     If it is false, there may or may not be one.

@@ -26,7 +26,7 @@ from ..foundations import (
 )
 from ..system import State, System, joint_names
 from .controllability import controllability
-from .controller import AbstractController
+from .controller import AbstractJointController
 from .instant import AbstractInstant
 from .motion import Command, motion_law
 from .output import AbstractOutput, OutputRows, Tracking, as_output, output_rows, row_counts, tracking
@@ -35,7 +35,7 @@ from .plant import Plant, Response, with_dynamics
 Scalar = Float[Array, ""]
 
 
-class Track(AbstractController):
+class Track(AbstractJointController):
     """An output follows a reference: computed torque for any mechanism, with loops, redundant constraints and passive joints.
 
     The inputs give the output the acceleration w = θ̈_d + G_D ė + G_P e + G_I ∫e dt, e = θ_d − θ, by `motion_law` (Aghili 2005,
@@ -75,7 +75,6 @@ class Track(AbstractController):
     stiffness: Float[Array, "..."]
     damping: Float[Array, "..."]
     integral: Float[Array, "..."] | None
-    joints: tuple[str, ...] | None = eqx.field(static=True)
     limits: Float[Array, " nu"] | None
     preferred: Float[Array, " nu"] | None
     regularisation: Scalar | None
@@ -106,11 +105,6 @@ class Track(AbstractController):
         self.limits, self.preferred, self.regularisation = map(floats_or_none, (limits, preferred, regularisation))
         self.model = None if model is None else model.acting_at(self.joints)
         self.dropped = tuple((name, tuple(rows)) for name, rows in (dropped or {}).items())
-
-    @property
-    def acts_at(self) -> tuple[str, ...] | None:
-        """The joints."""
-        return self.joints
 
     def init(self, system: System) -> PyTree:
         """∫e dt."""

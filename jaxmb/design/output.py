@@ -67,7 +67,7 @@ class Path(AbstractOutput):
         return position(system, states, self.point)
 
 
-class PathGap(AbstractOutput):
+class PathDeviation(AbstractOutput):
     """The vectors (k, d) from wanted points to the nearest points on the path of a point, in m: a path without timing.
 
     The nearest pose lies between those of the cycle. Its derivative is that of the distance across the path, since along it the pose

@@ -24,8 +24,9 @@ HALVINGS = 10
 CLOSE, HIDDEN = 1e-8, 1e-5
 # Steps of optax have no criterion of their own. They have converged where a change of each unknown by all its scale would change the cost, by its slope, by no more than this part.
 FLAT = 1e-3
-# What is to become least: (y) → cost, gradient, cost of each run, result of each run.
-Objective = Callable[[Array], tuple[Array, Array, Array, RESULTS]]
+# What is to become least, as a function of y: cost, gradient, cost of each run, result of each run.
+Evaluation = tuple[Array, Array, Array, RESULTS]
+Objective = Callable[[Array], Evaluation]
 
 
 class Descent(eqx.Module):
@@ -163,22 +164,8 @@ def _quasi_newton_step(objective: Objective, current: Descent, bounds: tuple[Arr
             return dataclasses.replace(_with_result(current, SUCCESS), failures=failures)
     else:
         return dataclasses.replace(_with_result(current, RESULTS.search_stuck), failures=failures)
-    cost, gradient, each, results = point.evaluation
-    return dataclasses.replace(
-        current,
-        y=jnp.asarray(point.y),
-        gradient=gradient,
-        memory=memory.with_pair(point.y - origin.y, point.gradient - origin.gradient),
-        best=jnp.asarray(point.y),
-        cost=cost,
-        slope=gradient,
-        each=each,
-        failures=failures,
-        results=results,
-        history=current.history.at[current.steps + 1].set(cost),
-        halved=current.halved.at[current.steps].set(halved),
-        steps=current.steps + 1,
-    )
+    memory = memory.with_pair(point.y - origin.y, point.gradient - origin.gradient)
+    return _after(current, jnp.asarray(point.y), memory, point.evaluation, failures, halved)
 
 
 def _gradient_step(
@@ -188,13 +175,20 @@ def _gradient_step(
     change, memory = transformation.update(current.gradient, current.memory, current.y)
     # Clipped after the transformation, whose memory does not know of bounds.
     y, failures, halved = jnp.clip(current.y + change, *bounds), current.failures, 0
-    cost, gradient, each, results = objective(y)
-    while not _is_finite(cost, gradient) and halved < HALVINGS:
-        failures, halved = failures + _failed(each), halved + 1
+    evaluation = objective(y)
+    while not _is_finite(evaluation) and halved < HALVINGS:
+        failures, halved = failures + _failed(evaluation[2]), halved + 1
         y = current.y + (y - current.y) / 2
-        cost, gradient, each, results = objective(y)
-    if not _is_finite(cost, gradient):
-        return dataclasses.replace(_with_result(current, RESULTS.search_stuck), failures=failures + _failed(each))
+        evaluation = objective(y)
+    if not _is_finite(evaluation):
+        failures = failures + _failed(evaluation[2])
+        return dataclasses.replace(_with_result(current, RESULTS.search_stuck), failures=failures)
+    return _after(current, y, memory, evaluation, failures, halved)
+
+
+def _after(current: Descent, y: Array, memory: PyTree, evaluation: Evaluation, failures: Array, halved: int) -> Descent:
+    """The descent after a step to y."""
+    cost, gradient, each, results = evaluation
     after = dataclasses.replace(
         current,
         y=y,
@@ -210,8 +204,8 @@ def _gradient_step(
     return after
 
 
-def _is_finite(cost: Array, gradient: Array) -> bool:
-    return bool(jnp.isfinite(cost) & jnp.all(jnp.isfinite(gradient)))
+def _is_finite(evaluation: Evaluation) -> bool:
+    return bool(jnp.isfinite(evaluation[0]) & jnp.all(jnp.isfinite(evaluation[1])))
 
 
 def _failed(each: Float[Array, " runs"]) -> Int[Array, " runs"]:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from ..foundations import all_hold, expect_available, listing, positive_or_one, program
 from ..kinematics import Guess, solve_guess
 from ..linalg import RANK_TOL
-from ..system import State, System, constraint_jacobian, rate_matrix
+from ..system import State, System, constraint_jacobian
 
 Indices = tuple[int, ...]
 # A coordinate is independent of others if this part of it, at least, is: below, others follow from it a thousand times as fast.
@@ -24,7 +24,7 @@ def _tangents(system: System, state: State) -> tuple[Array, Array, Array, Array]
     """M, C and N at a state, and which rows of C are holonomic."""
     t, q = state.t, state.q
     holonomic = jnp.ones(system.m, bool) if system.holonomic is None else system.holonomic
-    moves = jnp.eye(system.nv) if system.rate is None else rate_matrix(system.rate, q, system.nv)
+    moves = system.by_velocities(q, jnp.eye(system.nq))
     return system.mass(t, q), constraint_jacobian(system, t, q), moves, holonomic
 
 

@@ -1,100 +1,82 @@
 """Foundations: what every layer above shares and what knows nothing of mechanics."""
 
-from .arrays import as_floats as as_floats
-from .arrays import as_jax as as_jax
-from .arrays import as_parameters as as_parameters
-from .arrays import default_float as default_float
-from .arrays import floats_or_none as floats_or_none
-from .arrays import in_numpy as in_numpy
-from .arrays import index_among as index_among
-from .arrays import positive_or_one as positive_or_one
-from .arrays import quotient as quotient
-from .arrays import square_root as square_root
-from .arrays import stacked as stacked
-from .arrays import strong as strong
-from .blank import Blank as Blank
-from .blank import shapes_of as shapes_of
-from .both_ways import both_ways as both_ways
-from .check import aligned as aligned
-from .check import all_hold as all_hold
-from .check import arrays_of as arrays_of
-from .check import Check as Check
-from .check import counted as counted
-from .check import enforce as enforce
-from .check import expect_concrete as expect_concrete
-from .check import expect_available as expect_available
-from .check import expect_numbers as expect_numbers
-from .check import expect_different as expect_different
-from .check import expect_shape as expect_shape
-from .check import is_concrete as is_concrete
-from .check import listing as listing
-from .check import shape_of as shape_of
-from .check import table as table
-from .contract import AllNonNegative as AllNonNegative
-from .contract import AllPositive as AllPositive
-from .contract import check_argument as check_argument
-from .contract import check_fields as check_fields
-from .contract import contract as contract
-from .contract import Count as Count
-from .contract import Direction as Direction
-from .contract import Finite as Finite
-from .contract import Fraction as Fraction
-from .contract import FunctionOfForce as FunctionOfForce
-from .contract import FunctionOfMotion as FunctionOfMotion
-from .contract import FunctionOfState as FunctionOfState
-from .contract import FunctionOfTime as FunctionOfTime
-from .contract import Guard as Guard
-from .contract import Indices as Indices
-from .contract import Key as Key
-from .contract import Limits as Limits
-from .contract import Matrix as Matrix
-from .contract import NoNaN as NoNaN
-from .contract import NonNegative as NonNegative
-from .contract import NonZero as NonZero
-from .contract import Number as Number
-from .contract import Numbers as Numbers
-from .contract import Positive as Positive
-from .contract import PositiveOrInfinite as PositiveOrInfinite
-from .contract import Share as Share
-from .contract import function_of as function_of
-from .contract import refusal as refusal
-from .contract import Rule as Rule
-from .contract import Text as Text
-from .contract import Vector as Vector
-from .contract import Whole as Whole
-from .display import outline as outline
-from .display import summary as summary
-from .display import TextInNotebooks as TextInNotebooks
-from .explicit import AbstractExplicit as AbstractExplicit
-from .files import folder_there as folder_there
-from .files import replacing as replacing
-from .files import toml_table as toml_table
-from .function import as_function as as_function
-from .function import calling as calling
-from .function import Function as Function
-from .function import text_digest as text_digest
-from .lanes import FEWEST as FEWEST
-from .lanes import PART as PART
-from .lanes import over_leading_axes as over_leading_axes
-from .lanes import tree_where as tree_where
-from .lanes import where_any as where_any
-from .lanes import where_needed as where_needed
-from .optional import installed as installed, optional as optional, version as version
-from .program import compiler_options as compiler_options
-from .program import is_outermost as is_outermost
-from .program import lasting as lasting
-from .program import program as program
-from .program import quickest_options as quickest_options
-from .result import announce as announce
-from .result import codes as codes
-from .remembered import remembered as remembered
-from .result import result_of as result_of
-from .result import RESULTS as RESULTS
-from .result import SUCCESS as SUCCESS
-from .result import verdicts as verdicts
-from .silent import silent as silent
-from .unreached import with_nan_derivatives as with_nan_derivatives
-from .warning import warn as warn
-from .working import show_progress as show_progress
-from .working import shows_progress as shows_progress
-from .working import working as working
+from .arrays import (
+    as_floats,
+    as_jax,
+    as_parameters,
+    default_float,
+    floats_or_none,
+    in_numpy,
+    index_among,
+    positive_or_one,
+    quotient,
+    square_root,
+    stacked,
+    strong,
+)
+from .batching import FEWEST, PART, over_leading_axes, tree_where, where_any, where_needed
+from .blank import Blank, shapes_of
+from .both_ways import both_ways
+from .check import (
+    Check,
+    aligned,
+    all_hold,
+    arrays_of,
+    counted,
+    enforce,
+    expect_available,
+    expect_concrete,
+    expect_different,
+    expect_numbers,
+    expect_shape,
+    is_concrete,
+    listing,
+    shape_of,
+    table,
+)
+from .contract import (
+    AllNonNegative,
+    AllPositive,
+    Count,
+    Direction,
+    Finite,
+    Fraction,
+    FunctionOfForce,
+    FunctionOfMotion,
+    FunctionOfState,
+    FunctionOfTime,
+    Guard,
+    Indices,
+    Key,
+    Limits,
+    Matrix,
+    NoNaN,
+    NonNegative,
+    NonZero,
+    Number,
+    Numbers,
+    Positive,
+    PositiveOrInfinite,
+    Rule,
+    Share,
+    Text,
+    Vector,
+    Whole,
+    check_argument,
+    check_fields,
+    contract,
+    function_of,
+    refusal,
+)
+from .display import TextInNotebooks, outline, summary
+from .explicit import AbstractExplicit
+from .files import folder_there, replacing, toml_table
+from .function import Function, as_function, calling, text_digest
+from .nan_derivatives import with_nan_derivatives
+from .optional import installed, optional, version
+from .program import compiler_options, is_outermost, lasting, program, quickest_options
+from .remembered import remembered
+from .result import RESULTS, SUCCESS, announce, codes, result_of, verdicts
+from .silent import silent
+from .terminal import show_progress, shows_progress, working
+from .warning import warn

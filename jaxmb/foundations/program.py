@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 
 from .blank import Blank
 from .check import is_concrete
-from .working import compiling, working
+from .terminal import compiling, working
 
 F = TypeVar("F", bound=Callable[..., Any])
 

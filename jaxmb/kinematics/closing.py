@@ -20,9 +20,9 @@ from ..system import (
     check_rows,
     check_values,
     constraint_jacobian,
+    in_turn,
     measure,
     position_residual,
-    rate_matrix,
     residuals,
     with_rate,
 )
@@ -155,15 +155,14 @@ def _missing(system: System, guess: Guess, q: Array) -> Array:
         return jnp.zeros(0, q.dtype)
     off = jnp.stack([system.joints.coordinate(name)(guess.t, q, system.params) for name in guess.aims]) - guess.targets
     wraps = np.array([system.joints.wraps(name) for name in guess.aims])
-    return jnp.where(wraps, off - 2 * jnp.pi * jnp.round(off / (2 * jnp.pi)), off)
+    return jnp.where(wraps, in_turn(off), off)
 
 
 def _aim_rows(system: System, guess: Guess, q: Array) -> Array:
     """The rows (k, nv) of their derivatives with respect to the velocities."""
     if not guess.aims:
         return jnp.zeros((0, system.nv), q.dtype)
-    rows = jax.jacfwd(lambda q: _missing(system, guess, q))(q)
-    return rows if system.rate is None else rows @ rate_matrix(system.rate, q, system.nv)
+    return system.by_velocities(q, jax.jacfwd(lambda q: _missing(system, guess, q))(q))
 
 
 def with_driven_turns(system: System, t: Array, q: Array, fixed: tuple[int, ...]) -> Array:

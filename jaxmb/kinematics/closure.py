@@ -28,6 +28,7 @@ from ..system import (
     State,
     System,
     as_state,
+    in_turn,
     jacobi_energy,
 )
 from .closing import consistency
@@ -217,7 +218,7 @@ def restrict(system: System, closure: Closure, state: State) -> State:
         state.t, q, v
     )
     off = jnp.abs(full - state.q)
-    off = jnp.minimum(off, jnp.abs(off - 2 * jnp.pi * jnp.round(off / (2 * jnp.pi))))
+    off = jnp.minimum(off, jnp.abs(in_turn(off)))
     tol = float(jnp.finfo(q.dtype).eps) ** 0.5
     # Relative to how far each coordinate reaches, and how fast it is: units do not matter.
     reach, rate = positive_or_one(state.scale.reach), positive_or_one(state.scale.rate)[..., None]

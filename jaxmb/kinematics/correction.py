@@ -194,7 +194,7 @@ def linearise_correction(
         rest = at_rest(corrected.scale, factor, *residuals(system, corrected.t, q, v))
         factor = formulation.factorise(terms, in_use & ~(rest & unmoved))
     factors = (_of_positions(formulation, terms, factor), factor)
-    move = (_displacement(system, q, start.q - q, sparse), start.v - v)
+    move = (displacement(system, q, start.q - q, sparse), start.v - v)
     # The multipliers that the correction has taken, read off the move that it has made: an error of second order in the move.
     pulls = [f.solve(zero, terms.jacobian @ d)[1] for f, d in zip(factors, move, strict=True)]
     pulls = lax.stop_gradient(pulls)
@@ -247,14 +247,17 @@ def _steps(
     ]
 
 
-def _displacement(system: System, q: Array, change: Array, sparse: bool) -> Array:
-    """D (nv,) with N d = `change` (nq,), by least squares: normalising q is no part of it."""
+def displacement(
+    system: System, q: Float[Array, " nq"], change: Float[Array, " nq"], sparse: bool = False
+) -> Float[Array, " nv"]:
+    """N⁺ `change`: the displacement along the velocities that comes nearest to a change of the coordinates."""
     if system.rate is None:  # N = I
         return change
     if sparse:  # of quaternions NᵀN is a quarter of I
         to_rates = lambda d: system.qdot(q, d)
         back = jax.linear_transpose(to_rates, jnp.zeros(system.nv, q.dtype))
         return cg(lambda d: back(to_rates(d))[0], back(change)[0], tol=1e-9, maxiter=20)[0]
+    # N has full column rank and few columns: normal equations are exact enough, and need no SVD, which does not batch safely.
     matrix = rate_matrix(system.rate, q, system.nv)
     return solve_spd(matrix.T @ matrix, matrix.T @ change)
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ..formulation import AbstractFormulation
 from ..foundations import default_float, listing
 from ..linalg import decomposed, inverse_root
-from ..system import Coordinate, Holonomic, Mode, Scale, State, System, jacobian_rate, rows_at
+from ..system import Coordinate, Holonomic, Mode, Scale, State, System, in_turn, jacobian_rate, rows_at
 from .correction import correct
 
 Scalar = Float[Array, ""]
@@ -92,7 +92,7 @@ class TracedMechanism(eqx.Module):
         # Of unit length in the metric of M: the curve's length has no other meaning, and units do not matter.
         root, v = inverse_root(metric), v / jnp.sqrt(v @ metric @ v)
         slopes, values = self.slopes(q), self.read(q)
-        turns = jnp.where(np.array(self.wraps), jnp.round((last - values) / (2 * jnp.pi)), 0)
+        values = jnp.where(np.array(self.wraps), in_turn(values, last), values)
         # The sign of the smallest singular value is lost, that of its derivative is not: it changes where the value touches zero.
         gap, closing = self._gap(terms.jacobian, root, q, v)
         image, image_rate = jax.jvp(self._image, (q,), (system.qdot(q, v),))
@@ -101,7 +101,7 @@ class TracedMechanism(eqx.Module):
             q=q,
             v=v,
             metric=metric,
-            values=values + 2 * jnp.pi * turns,
+            values=values,
             rates=slopes @ v,
             steepest=steepest,
             gap=gap,

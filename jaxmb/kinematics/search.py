@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..foundations import program
 from ..linalg import solve_spd
-from ..system import Scale, System, angles, position_residual
+from ..system import Scale, System, angles, in_turn, position_residual
 
 # Guesses that are tried one after the other, for large systems fewer so that their number times that of the velocities is bounded, and the
 # steps from each.
@@ -79,9 +79,8 @@ def search_pose(
 
 def _unwound(rows: Callable[[Array], Array], start: Array, q: Array, turning: np.ndarray) -> Array:
     """The coordinates with angles in the turn of the guess, where the rows allow it."""
-    turns = jnp.where(turning, jnp.round((q - start) / (2 * jnp.pi)), 0)
     # Steps may have gone round; joints that count turns, such as gears, are asked by their rows whether they may go back.
-    unwound = q - 2 * jnp.pi * turns
+    unwound = jnp.where(turning, in_turn(q, start), q)
     return jnp.where(_size(rows(unwound)) < SOLVED, unwound, q)
 
 

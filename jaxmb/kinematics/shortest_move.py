@@ -15,7 +15,6 @@ from ..system import (
     constraint_jacobian,
     extent,
     position_residual,
-    rate_matrix,
     velocity_residual,
 )
 
@@ -84,8 +83,7 @@ def nearest(
 
 def fixed_rows(system: System, q: Array, fixed: tuple[int, ...]) -> Array:
     """The rows (k, nv) of the derivatives of fixed coordinates with respect to the velocities."""
-    rows = jnp.eye(system.nq)[np.array(fixed, int)]
-    return rows if system.rate is None else rows @ rate_matrix(system.rate, q, system.nv)
+    return system.by_velocities(q, jnp.eye(system.nq)[np.array(fixed, int)])
 
 
 def fixed_sizes(metric: Array, extra: Array) -> Array:

@@ -1,101 +1,56 @@
 """Mechanisms in the plane and in space alike: bodies, joints, drivers, forces, and the systems built from them."""
 
-from .body import AbstractBody as AbstractBody
-from .body import body_points as body_points
-from .body import moments_of_inertia as moments_of_inertia
-from .body import second_moments as second_moments
-from .checks import check as check
-from .compose import replace_fields as replace_fields
-from .compound import Compound as Compound
-from .compound import compound as compound
-from .connection import AbstractConnection as AbstractConnection
-from .connection import AbstractFrameJoint as AbstractFrameJoint
-from .connection import AbstractJoint as AbstractJoint
-from .connection import AbstractRelation as AbstractRelation
-from .connection import AbstractRolling as AbstractRolling
-from .connection import direction as direction
-from .connection import Distance as Distance
-from .connection import ends as ends
-from .connection import ROLLING as ROLLING
-from .convert import convert as convert
-from .cut import loop_cuts as loop_cuts
-from .driver import AbstractDriver as AbstractDriver
-from .driver import DrivenAngle as DrivenAngle
-from .driver import DrivenDistance as DrivenDistance
-from .driver import DrivenSpeed as DrivenSpeed
-from .driver import Driver as Driver
-from .force import AbstractActuator as AbstractActuator
-from .characteristic import JointCharacteristic as JointCharacteristic
-from .characteristic import LineCharacteristic as LineCharacteristic
-from .characteristic import Table as Table
-from .force import AbstractForce as AbstractForce
-from .force import BearingFriction as BearingFriction
-from .force import Force as Force
-from .force import FRICTION_SPEED as FRICTION_SPEED
-from .force import JointForce as JointForce
-from .force import JointFriction as JointFriction
-from .force import JointSpring as JointSpring
-from .force import Load as Load
-from .force import Motor as Motor
-from .force import SpringDamper as SpringDamper
-from .force import Thruster as Thruster
-from .friction import joint_loads as joint_loads
-from .joint_inertia import JointInertia as JointInertia
-from .joint_rows import acceleration_of_bodies as acceleration_of_bodies
-from .joint_rows import connection_slot as connection_slot
-from .joint_rows import joint_terms as joint_terms
-from .joint_rows import wrench_map as wrench_map
-from .joints import absolute as absolute
-from .joints import CoordinateFunction as CoordinateFunction
-from .linkage import AbstractLinkage as AbstractLinkage
-from .linkage import linkage_of as linkage_of
-from .marker import as_pose as as_pose
-from .marker import as_vector as as_vector
-from .marker import Marker as Marker
-from .marker import MarkerLike as MarkerLike
-from .marker import marker as marker
-from .mechanism import AbstractMechanism as AbstractMechanism
-from .motion import Motion as Motion
-from .mirror import BOX as BOX
-from .mirror import directions as directions
-from .mirror import Image as Image
-from .mirror import PLATE as PLATE
-from .mirror import unchanged as unchanged
-from .mirror import reflection as reflection
-from .mirror import Rule as Rule
-from .mirror import SAME as SAME
-from .pair import AbstractPair as AbstractPair
-from .pair import Helix as Helix
-from .pair import Pair as Pair
-from .pose import axis_rotation as axis_rotation
-from .pose import inverse as inverse
-from .pose import pose as pose
-from .pose import product as product
-from .pose import position_of as position_of
-from .pose import rotation_of as rotation_of
-from .pose import velocity_in as velocity_in
-from .polygon import polygon as polygon
-from .polygon import polygon_moments as polygon_moments
-from .relation import Gear as Gear
-from .relation import Rack as Rack
-from .rotation import Ball as Ball
-from .rotation import Cardan as Cardan
-from .rotation import Locked as Locked
-from .rotation import matrix_quaternion as matrix_quaternion
-from .rotation import quaternion_matrix as quaternion_matrix
-from .rotation import Turning as Turning
-from .shape import AbstractBox as AbstractBox
-from .shape import AbstractDisk as AbstractDisk
-from .shape import AbstractRod as AbstractRod
-from .shape import AbstractShape as AbstractShape
-from .shape import bore as bore
-from .shape import dimension as dimension
-from .shape import Stroke as Stroke
-from .stop import JointStop as JointStop
-from .structure import Numbers as Numbers
-from .structure import names_of as names_of
-from .text import ELEMENTS as ELEMENTS
-from .text import Language as Language
+from .body import AbstractBody, body_points, moments_of_inertia, second_moments
+from .characteristic import JointCharacteristic, LineCharacteristic, Table
+from .checks import check
+from .compose import replace_fields
+from .compound import Compound, compound
+from .connection import (
+    ROLLING,
+    AbstractConnection,
+    AbstractFrameJoint,
+    AbstractJoint,
+    AbstractRelation,
+    AbstractRolling,
+    Distance,
+    direction,
+    ends,
+)
+from .convert import convert
+from .cut import loop_cuts
+from .driver import AbstractDriver, DrivenAngle, DrivenDistance, DrivenSpeed, Driver
+from .force import (
+    FRICTION_SPEED,
+    AbstractActuator,
+    AbstractForce,
+    BearingFriction,
+    Force,
+    JointForce,
+    JointFriction,
+    JointSpring,
+    Load,
+    Motor,
+    SpringDamper,
+    Thruster,
+)
+from .friction import joint_loads
+from .joint_inertia import JointInertia
+from .joint_rows import acceleration_of_bodies, connection_slot, joint_terms, wrench_map
+from .joints import CoordinateFunction, absolute
+from .linkage import AbstractLinkage, linkage_of
+from .marker import Marker, MarkerLike, as_pose, as_vector, marker
+from .mechanism import AbstractMechanism
+from .mirror import BOX, PLATE, SAME, Image, Rule, directions, reflection, unchanged
+from .motion import Motion
+from .pair import AbstractPair, Helix, Pair
+from .polygon import polygon, polygon_moments
+from .pose import axis_rotation, inverse, pose, position_of, product, rotation_of, velocity_in
+from .relation import Gear, Rack
+from .rotation import Ball, Cardan, Locked, Turning, matrix_quaternion, quaternion_matrix
+from .shape import AbstractBox, AbstractDisk, AbstractRod, AbstractShape, Stroke, bore, dimension
+from .stop import JointStop
+from .structure import Numbers, names_of
+from .text import ELEMENTS, Language
 
 # What users and classes of theirs meet; other names are for the packages above.
 __all__ = ["Motion", "convert", "loop_cuts"]

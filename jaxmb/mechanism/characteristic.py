@@ -1,5 +1,6 @@
 """Forces by tables: characteristics of motors, springs and dampers as they are measured."""
 
+import abc
 from typing import Literal
 
 import equinox as eqx
@@ -132,6 +133,14 @@ class AbstractCharacteristic(AbstractForce):
         """The points of a table of time; none of others."""
         return self.x if self.of == "time" else self.x[:0]
 
+    @abc.abstractmethod
+    def argument(self, motion: Motion) -> Scalar:
+        """What the table is read at, where that is not the time."""
+
+    def value(self, motion: Motion) -> Scalar:
+        """The force or torque of the table."""
+        return self.table(motion.t if self.of == "time" else self.argument(motion))
+
 
 class JointCharacteristic(AbstractCharacteristic):
     """A force or torque along a joint coordinate by a table of the coordinate, its rate, or time.
@@ -171,14 +180,9 @@ class JointCharacteristic(AbstractCharacteristic):
         """F ṡ_test."""
         return self.value(motion) * test.rate(self.joint)
 
-    def value(self, motion: Motion) -> Scalar:
-        """f, along the coordinate."""
-        read = {
-            "coordinate": lambda: motion.coordinate(self.joint),
-            "rate": lambda: motion.rate(self.joint),
-            "time": lambda: motion.t,
-        }
-        return self.table(read[self.of]())
+    def argument(self, motion: Motion) -> Scalar:
+        """The coordinate or its rate."""
+        return motion.coordinate(self.joint) if self.of == "coordinate" else motion.rate(self.joint)
 
 
 class LineCharacteristic(AbstractCharacteristic, AbstractLineForce):
@@ -216,11 +220,6 @@ class LineCharacteristic(AbstractCharacteristic, AbstractLineForce):
         """−f l̇_test."""
         return -self.value(motion) * self.speed(test)
 
-    def value(self, motion: Motion) -> Scalar:
-        """f, in tension."""
-        read = {
-            "length": lambda: self.length_of(motion),
-            "speed": lambda: self.speed(motion),
-            "time": lambda: motion.t,
-        }
-        return self.table(read[self.of]())
+    def argument(self, motion: Motion) -> Scalar:
+        """The distance or its rate."""
+        return self.length_of(motion) if self.of == "length" else self.speed(motion)

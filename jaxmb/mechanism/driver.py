@@ -17,7 +17,7 @@ from ..foundations import (
     as_function,
     contract,
 )
-from ..system import wrap_angle
+from ..system import in_turn
 from .marker import Marker, MarkerLike, marker
 from .motion import Motion
 from .pose import inverse, rotation_of
@@ -102,7 +102,7 @@ class Driver(AbstractJointDriver, init=False):
         gap = motion.relative(joint)[index] - self.fn(motion.t, motion.params)
         # Coordinates of the tree are continuous and may be driven by many turns. What is measured at a closed loop
         # lies between −π and π, so that the residual is only meant up to turns.
-        return wrap_angle(gap) if slot.pair.angles[index] and not slot.in_tree else gap
+        return in_turn(gap) if slot.pair.angles[index] and not slot.in_tree else gap
 
 
 class DrivenDistance(AbstractPointDriver, init=False):
@@ -147,7 +147,7 @@ class DrivenAngle(AbstractPointDriver, init=False):
     def residual(self, motion: Motion) -> Float[Array, ""]:
         """θ − f(t), between −π and π."""
         turned = rotation_of(inverse(motion.pose(self.a)) @ motion.pose(self.b))
-        return wrap_angle(jnp.arctan2(turned[1, 0], turned[0, 0]) - self.fn(motion.t, motion.params))
+        return in_turn(jnp.arctan2(turned[1, 0], turned[0, 0]) - self.fn(motion.t, motion.params))
 
     def effort_unit(self, structure: AbstractStructure) -> str:
         """A torque."""

@@ -114,9 +114,7 @@ class SpringDamper(AbstractLineForce):
     ):
         self.name = name
         self.a, self.b = marker(a, f"a of force '{name}'"), marker(b, f"b of force '{name}'")
-        self.stiffness = as_floats(stiffness)
-        self.damping = as_floats(damping)
-        self.length = as_floats(length)
+        self.stiffness, self.damping, self.length = map(as_floats, (stiffness, damping, length))
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """−c l̇ l̇_test, the power of the damper; the spring has a potential."""
@@ -150,9 +148,7 @@ class JointSpring(AbstractForce):
     @contract
     def __init__(self, name: str, joint: str, stiffness: Number = 0.0, damping: Number = 0.0, rest: Number = 0.0):
         self.name, self.joint = name, joint
-        self.stiffness = as_floats(stiffness)
-        self.damping = as_floats(damping)
-        self.rest = as_floats(rest)
+        self.stiffness, self.damping, self.rest = map(as_floats, (stiffness, damping, rest))
 
     def coordinates(self) -> tuple[str, ...]:
         """The joint coordinate: full turns count."""
@@ -198,9 +194,7 @@ class JointFriction(AbstractForce):
         speed: Positive = FRICTION_SPEED,
     ):
         self.name, self.joint = name, joint
-        self.viscous = as_floats(viscous)
-        self.coulomb = as_floats(coulomb)
-        self.speed = as_floats(speed)
+        self.viscous, self.coulomb, self.speed = map(as_floats, (viscous, coulomb, speed))
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """F · v_test."""
@@ -244,9 +238,7 @@ class BearingFriction(AbstractForce):
         speed: Positive = FRICTION_SPEED,
     ):
         self.name, self.joint = name, joint
-        self.coefficient = as_floats(coefficient)
-        self.radius = as_floats(radius)
-        self.speed = as_floats(speed)
+        self.coefficient, self.radius, self.speed = map(as_floats, (coefficient, radius, speed))
 
     def loads(self) -> tuple[str, ...]:
         """The joint whose reaction is the load."""

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from ..system import in_turn
 from .marker import MarkerLike, marker
 from .pose import inverse, position_of, product, rotation_of, spin
 from .structure import AbstractStructure, Numbers
@@ -105,8 +106,7 @@ class Motion(eqx.Module):
         # the angle is the pose's, with the turns that bring it nearest to the counter.
         for i, counter in enumerate(slot.q):
             if counter >= 0:
-                turns = jnp.round((self.q[counter] - coordinates[i]) / (2 * jnp.pi))
-                coordinates = coordinates.at[i].add(2 * jnp.pi * turns)
+                coordinates = coordinates.at[i].set(in_turn(coordinates[i], self.q[counter]))
         return coordinates
 
     def joint_rates(self, joint: str) -> Float[Array, " nv"]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..system import wrap_angle
+from ..system import in_turn
 from .pose import pose_of_shifts, position_of, rotation_of
 from .rotation import AbstractRotation
 
@@ -245,7 +245,7 @@ class Helix(AbstractPair):
 
     def _lag(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, "1"]:
         """By how much the shift's angle is beyond the rotation's, to the nearest turn: a screw is closed again after each pitch."""
-        return wrap_angle(x[2:3, -1] * (2 * jnp.pi / data[0]) - self.rotation.measure(rotation_of(x)))
+        return in_turn(x[2:3, -1] * (2 * jnp.pi / data[0]) - self.rotation.measure(rotation_of(x)))
 
     def rates(self, x: Float[Array, "D D"], derivative: Float[Array, "D D"]) -> Float[Array, " nv"]:
         """The rotation's."""

@@ -48,10 +48,8 @@ class JointStop(AbstractForce):
         damping: NonNegative = 0.0,
     ):
         self.name, self.joint = name, joint
-        self.lower = floats_or_none(lower)
-        self.upper = floats_or_none(upper)
-        self.stiffness = as_floats(stiffness)
-        self.damping = as_floats(damping)
+        self.lower, self.upper = map(floats_or_none, (lower, upper))
+        self.stiffness, self.damping = map(as_floats, (stiffness, damping))
         self.check()
 
     def check(self) -> None:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..foundations import positive_or_one
 from ..linalg import SINGULAR
-from ..system import AbstractJoints, Topology
+from ..system import AbstractJoints, Topology, in_turn
 from .connection import AbstractJoint
 from .marker import GROUND, Marker
 from .pose import take
@@ -245,7 +245,7 @@ class AbstractStructure(AbstractJoints):
         ours, theirs = ({name.removesuffix(TURNS): i for i, name in enumerate(x.coordinates)} for x in (self, other))
         both = sorted((i, theirs[name]) for name, i in ours.items() if name in theirs and i in angles)
         here, there = np.array(both, int).reshape(-1, 2).T
-        return q.at[here].add(2 * jnp.pi * jnp.round((take(had, there) - take(q, here)) / (2 * jnp.pi)))
+        return q.at[here].set(in_turn(take(q, here), take(had, there)))
 
     @property
     def units(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -10,13 +10,13 @@ import numpy as np
 
 from ..foundations import Finite, Number, contract, toml_table
 from ..mechanism import AbstractMechanism, as_vector
-from .closing import with_closed_loops
 from .document import MAX_BYTES, XmlElement, document
 from .elements import MechanismBuilder
 from .folder import Folder
 from .graph import ModelGraph
 from .mjcf import mjcf_graph
 from .model import Model
+from .repair import with_closed_loops
 from .sdf import sdf_graph
 from .sidecar import add_loops, sidecar_table
 from .urdf import urdf_graph

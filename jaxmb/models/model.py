@@ -12,8 +12,8 @@ from ..foundations import TextInNotebooks, contract, counted, listing, table
 from ..kinematics import assemble, try_assemble
 from ..mechanism import AbstractMechanism
 from ..system import State, System
-from .closing import nearly_closed
 from .graph import Note
+from .repair import nearly_closed
 
 KINDS = ("merged", "renamed", "approximated", "listed", "left out")
 

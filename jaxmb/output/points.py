@@ -12,7 +12,7 @@ from ..formulation import AbstractFormulation
 from ..foundations import RESULTS, NoNaN, contract
 from ..mechanism import JointInertia, Marker, Motion, joint_loads, linkage_of, marker
 from ..simulation import Solution
-from ..system import State, System
+from ..system import State, System, in_turn
 from .quantities import inputs_of, over_states, reactions
 
 
@@ -113,7 +113,7 @@ def coordinate(system: System, motion: Solution | State, name: str) -> Float[Arr
     expected = jnp.cumsum(jnp.pad(ways, [(0, 0)] * (ways.ndim - 1) + [(1, 0)]), axis=-1)
     turned = expected + jnp.unwrap(values - expected, axis=-1)
     # Whole turns alone are added: nothing is lost of the digits and derivatives of the angle.
-    return values + 2 * jnp.pi * jnp.round((turned - values) / (2 * jnp.pi))
+    return in_turn(values, turned)
 
 
 @contract

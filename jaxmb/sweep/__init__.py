@@ -3,7 +3,7 @@
 from .data import open as open
 from .data import Status as Status
 from .data import status as status
-from .describe import described as described
+from .describe import read_described as read_described
 from .describe import Description as Description
 from .drive import Report as Report
 from .drive import run as run

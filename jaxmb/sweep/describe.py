@@ -96,7 +96,7 @@ class Description:
 
 
 @contract
-def described(path: str | os.PathLike[str]) -> Description:
+def read_described(path: str | os.PathLike[str]) -> Description:
     """Reads what a TOML file says of a sweep.
 
         function = "swing.py:run"     # a file in the same folder or below, or "package.module:name"

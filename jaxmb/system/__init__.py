@@ -1,73 +1,38 @@
 """Mechanical systems as pure functions and their evaluation to arrays."""
 
-from .actuation import joint_names as joint_names
-from .actuation import JointDirections as JointDirections
-from .constraint import AbstractConstraint as AbstractConstraint
-from .constraint import Holonomic as Holonomic
-from .constraint import Pfaffian as Pfaffian
-from .implicit import imbalance as imbalance
-from .implicit import solve_by_factor as solve_by_factor
-from .inertia import AbstractInertia as AbstractInertia
-from .inertia import jacobi_energy as jacobi_energy
-from .inertia import LagrangianInertia as LagrangianInertia
-from .inertia import MassInertia as MassInertia
-from .inertia import Rate as Rate
-from .inertia import rate_matrix as rate_matrix
-from .joints import AbstractJoints as AbstractJoints
-from .joints import BodyRows as BodyRows
-from .joints import Topology as Topology
-from .mode import Coordinate as Coordinate
-from .mode import BrakeForce as BrakeForce
-from .mode import LockResidual as LockResidual
-from .mode import LockRow as LockRow
-from .massless import Massless as Massless
-from .massless import massless as massless
-from .massless import massless_at as massless_at
-from .massless import first_state as first_state
-from .measure import Values as Values
-from .measure import angles as angles
-from .measure import as_state as as_state
-from .measure import extent as extent
-from .measure import free_acceleration as free_acceleration
-from .measure import measure as measure
-from .measure import rounding_nearby as rounding_nearby
-from .measure import with_rate as with_rate
-from .mode import Mode as Mode
-from .mode import in_turn as in_turn
-from .mode import wrap_angle as wrap_angle
-from .names import Names as Names
-from .names import rows_of as rows_of
-from .sparsity import dense_work as dense_work
-from .sparsity import with_layout as with_layout
-from .sparsity import layout_of as layout_of
-from .sparsity import linear_algebra as linear_algebra
-from .state import Scale as Scale
-from .state import State as State
-from .system import check_state as check_state
-from .system import canonical as canonical
-from .system import apply_mode as apply_mode
-from .system import System as System
-from .terms import constraint_jacobian as constraint_jacobian
-from .terms import evaluate as evaluate
-from .terms import evaluate_at as evaluate_at
-from .terms import jacobian_rate as jacobian_rate
-from .terms import lock_coordinates as lock_coordinates
-from .terms import lock_rates as lock_rates
-from .terms import Nearby as Nearby
-from .terms import position_residual as position_residual
-from .terms import gamma as gamma
-from .terms import residuals as residuals
-from .terms import rows_at as rows_at
-from .terms import scaled_residuals as scaled_residuals
-from .terms import velocity_offset as velocity_offset
-from .terms import sparse_evaluate_at as sparse_evaluate_at
-from .terms import sparse_rows_at as sparse_rows_at
-from .terms import SparseTerms as SparseTerms
-from .terms import Terms as Terms
-from .terms import velocity_residual as velocity_residual
-from .validate import check_rows as check_rows
-from .validate import check_values as check_values
-from .validate import undefined as undefined
+from .actuation import JointDirections, joint_names
+from .constraint import AbstractConstraint, Holonomic, Pfaffian
+from .implicit import imbalance, solve_by_factor
+from .inertia import AbstractInertia, LagrangianInertia, MassInertia, Rate, jacobi_energy, rate_matrix
+from .joints import AbstractJoints, BodyRows, Topology
+from .massless import Massless, first_state, massless, massless_at
+from .measure import Values, angles, as_state, extent, free_acceleration, measure, rounding_nearby, with_rate
+from .mode import BrakeForce, Coordinate, LockResidual, LockRow, Mode, in_turn
+from .names import Names, rows_of
+from .sparsity import dense_work, layout_of, linear_algebra, with_layout
+from .state import Scale, State
+from .system import System, apply_mode, canonical, check_state
+from .terms import (
+    Nearby,
+    SparseTerms,
+    Terms,
+    constraint_jacobian,
+    evaluate,
+    evaluate_at,
+    gamma,
+    jacobian_rate,
+    lock_coordinates,
+    lock_rates,
+    position_residual,
+    residuals,
+    rows_at,
+    scaled_residuals,
+    sparse_evaluate_at,
+    sparse_rows_at,
+    velocity_offset,
+    velocity_residual,
+)
+from .validate import check_rows, check_values, undefined
 
 # What users and classes of theirs meet; other names are for the packages above.
 __all__ = ["Holonomic", "Mode", "Pfaffian", "Scale", "State", "System", "Terms", "as_state", "evaluate"]

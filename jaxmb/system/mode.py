@@ -11,14 +11,9 @@ from jaxtyping import Array, Bool, Float, PyTree
 Scalar = Float[Array, ""]
 
 
-def wrap_angle(angle: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The angle between −π and π."""
-    # Not a modulus: the derivative is 1 at every angle, and an integrator that passes ±π sees no jump in it.
-    return jnp.arctan2(jnp.sin(angle), jnp.cos(angle))
-
-
-def in_turn(angle: Float[Array, "..."], other: Float[Array, "..."]) -> Float[Array, "..."]:
+def in_turn(angle: Float[Array, "..."], other: Float[Array, "..."] | float = 0.0) -> Float[Array, "..."]:
     """The angle less or more the full turns by which it comes nearest to another."""
+    # With the derivatives of the angle: an integrator that passes ±π sees no jump in them.
     return angle + 2 * jnp.pi * lax.stop_gradient(jnp.round((other - angle) / (2 * jnp.pi)))
 
 
@@ -76,7 +71,7 @@ class LockResidual(eqx.Module):
     def __call__(self, t: Scalar, q: Float[Array, " nq"], params: PyTree) -> Scalar:
         """The residual."""
         gap = self.fn(t, q, params) - self.value
-        return wrap_angle(gap) if self.wraps else gap
+        return in_turn(gap) if self.wraps else gap
 
 
 class BrakeForce(eqx.Module):

@@ -31,7 +31,7 @@ from ..linalg import BlockMatrix, Layout
 from .actuation import JointDirections, joint_names
 from .constants import Constants
 from .constraint import AbstractConstraint, Holonomic
-from .inertia import AbstractInertia, LagrangianInertia, MassInertia, Rate
+from .inertia import AbstractInertia, LagrangianInertia, MassInertia, Rate, rate_matrix
 from .joints import AbstractJoints
 from .mode import BrakeForce, LockResidual, Mode
 from .scalar import F, scalar
@@ -369,6 +369,10 @@ class System(TextInNotebooks, eqx.Module):
     def qdot(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
         """q̇ = N(q) v."""
         return v if self.rate_fn is None else self.rate_fn(q, v, self.params)
+
+    def by_velocities(self, q: Float[Array, " nq"], rows: Float[Array, "k nq"]) -> Float[Array, "k nv"]:
+        """Rows of derivatives by the coordinates as those by the velocities: rows · N(q)."""
+        return rows if self.rate is None else rows @ rate_matrix(self.rate, q, self.nv)
 
     def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
         """The coordinates with unit quaternions and the like restored."""
