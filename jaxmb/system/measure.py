@@ -70,8 +70,9 @@ class Values(eqx.Module):
         jacobian = constraint_jacobian(system, t, q) if jacobian is None else jacobian
         forces = system.intrinsic_force(t, q, v), system.applied_force(t, q, v)
         # As two lanes of one function: it is large.
-        roots = jax.vmap(metric_root, (0, None))(jnp.stack([mass, heavier(system, mass, jacobian)]), jacobian)
-        return cls(mass, jacobian, *roots, *residuals(system, t, q, v), *forces)
+        masses = jnp.stack([mass, heavier(system, mass, jacobian)])
+        root, measuring = jax.vmap(metric_root, (0, None))(masses, jacobian)
+        return cls(mass, jacobian, root, measuring, *residuals(system, t, q, v), *forces)
 
 
 class _Line(eqx.Module):
