@@ -396,9 +396,10 @@ def test_an_event_is_located_along_the_motion_with_the_derivative_of_its_time():
         guards = lambda system, mode, state, u, in_use: (
             2 * (jnp.stack([state.q[0] - 5.0, slope * (state.q[0] - rising), -jnp.ones(())]),)
         )
-        plan = SimpleNamespace(instant=instant, waits=(False, waits), guards_in_run=guards)
+        plan = Told(instant=instant, waits=(False, waits), guards_in_run=guards)
         flow = lambda field, t, y, in_use: y.like(jnp.array([speed, push, 7.0]))
-        run, t, yes = SimpleNamespace(plan=plan, flow=flow), jnp.asarray(4.0), jnp.array(True)
+        t, yes = jnp.asarray(4.0), jnp.array(True)
+        run = SimpleNamespace(plan=plan, flow=flow, field=lambda segment: field)
         y = StateVector.of(at + off[None], jnp.ones(1), jnp.zeros(()))
         segment = segment_of(t=t, y=y, by_guard=yes)
         seen = Run._sight(run, field, segment, y, jnp.zeros(0, bool), yes)
@@ -545,16 +546,20 @@ def test_a_stretch_ends_where_its_guard_is_located_and_saves_what_it_reaches(mon
         asked = []
         due = lambda *given: asked.append(bool(given[-1])) or (jnp.array([False]), NO_MODE)
         motion = SimpleNamespace(result=result, t=jnp.array(2.0), y=y.like(jnp.full(3, 2.0)), ys=like(3.0), record=None)
-        plan = Told(guarded=True, instant=instant, next_time=lambda *_: jnp.array(until), due=due, waits=(False,))
+        guards = lambda system, mode, state, *_: 2 * (jnp.array([rises * (state.t - 2 - off)]),)
+        plan = Told(
+            guarded=True, instant=instant, next_time=lambda *_: jnp.array(until), due=due, waits=(False,),
+            guards_in_run=guards,
+        )  # fmt: skip
         field = SimpleNamespace(
-            independent=lambda t, y: None, correct=lambda t, y, in_use: y.like(y.packed + 0.5), takes_samples=False,
-            inputs=lambda t, y, in_use: None,
+            independent=lambda t, y: jnp.zeros(0, bool), correct=lambda t, y, in_use: y.like(y.packed + 0.5), takes_samples=False,
+            inputs=lambda t, y, in_use: None, system=None, state=lambda t, y: SimpleNamespace(t=t),
         )  # fmt: skip
 
         def sight(field, segment, y, in_use, unlocated):
             step = LOCATED * instant
-            guards = jnp.array([rises * (segment.t + h - 2 - off) for h in (0.0, -step, step, 0.0)])[:, None]
-            return Sight(y, y.like(jnp.full(3, 8.0)), guards, guards)
+            seen = jnp.array([rises * (segment.t + h - 2 - off) for h in (-step, step, 0.0)])[:, None]
+            return Sight(in_use, y, y.like(jnp.full(3, 8.0)), seen, seen)
 
         run = SimpleNamespace(
             plan=plan, loop=None, scale=jm.system.Scale(*map(jnp.ones, (0, 0, 1, 0, ()))), ts=ts, end=jnp.array(end),

@@ -78,16 +78,18 @@ class Sight(eqx.Module):
     """What is seen at a state, by which events are located and found to be due.
 
     Attributes:
+        in_use: the independent rows (m,).
         y: the state on the constraints.
-        flow: its rates, without derivatives.
-        guards: all guards (4, g) there, a little before and a little after, and at the state as the motion has left it.
+        flow: its rates, like all that follow without derivatives.
+        guards: all guards (3, g) a little before it and a little after, and at the state as the motion has left it.
         in_run: the same with −1 for events that wait.
     """
 
+    in_use: Bool[Array, " m"]
     y: StateVector
     flow: StateVector
-    guards: Float[Array, "4 g"]
-    in_run: Float[Array, "4 g"]
+    guards: Float[Array, "3 g"]
+    in_run: Float[Array, "3 g"]
 
 
 class Segment(eqx.Module):
@@ -188,7 +190,7 @@ class Run(eqx.Module):
         if field.takes_samples:
             y = lax.cond(stage == 0, lambda: field.after_sample(t, y, in_use), lambda: y)
         sight = self._sight(field, segment, y, in_use, unlocated) if self.plan.guarded else None
-        before, after = (None, None) if sight is None else sight.guards[1:3]
+        before, after = (None, None) if sight is None else sight.guards[:2]
         plan, state = lax.stop_gradient((self.plan, State(t, y.q, y.v, self.scale)))
         in_motion = t - segment.since > 2 * self.plan.instant
         due, armed = plan.due(mode, state, field.inputs(t, y, in_use), before, after, segment.fresh, in_motion)
@@ -210,17 +212,15 @@ class Run(eqx.Module):
         t, flow = segment.t, self.flow(field, segment.t, y, in_use)
         # At an event guards are zero but for rounding of either sign: they are looked at on both sides.
         width = jnp.where(unlocated, LOCATED, 1) * self.plan.instant
-        states = [(t + h, y.plus(flow, h)) for h in (jnp.zeros_like(width), -width, width)]
+        states = [(t + h, y.plus(flow, h)) for h in (-width, width)]
         stacked = jax.tree.map(lambda *x: jnp.stack(x), *states, (t, segment.y))
-        # Guards are differentiated where an event is located: elsewhere they may have no finite derivative, as a speed at rest.
-        moving, rest = eqx.partition((self.plan, field, stacked), eqx.is_inexact_array)
-        plan, field, stacked = eqx.combine(tree_where(unlocated, moving, lax.stop_gradient(moving)), rest)
+        plan, field, stacked = lax.stop_gradient((self.plan, field, stacked))
 
         def guards(state: tuple[Array, StateVector]) -> tuple[Array, Array]:
             u = field.inputs(*state, in_use)
             return plan.guards_in_run(field.system, segment.mode, field.state(*state), u, in_use)[:2]
 
-        return Sight(y, flow, *lax.map(guards, stacked))  # a loop: guards are large
+        return Sight(in_use, y, flow, *lax.map(guards, stacked))  # a loop: guards are large
 
     def transition(self, segment: Segment) -> tuple[Segment, Any]:
         """The transition that is due, if any."""
@@ -309,8 +309,11 @@ class Run(eqx.Module):
         """
         sight = segment.sight
         assert sight is not None
-        # A central difference for the speed, a plain number: guards are differentiated through `here` alone.
-        here, behind, ahead, uncorrected = sight.in_run
+        behind, ahead, uncorrected = sight.in_run
+        # Here alone guards are differentiated: elsewhere they may have no finite derivative, as a speed at rest.
+        field, t, y, in_use = self.field(segment), segment.t, sight.y, sight.in_use
+        u = field.inputs(t, y, in_use)
+        here = self.plan.guards_in_run(field.system, segment.mode, field.state(t, y), u, in_use)[1]
         first = jnp.argmax(here)
         step = LOCATED * self.plan.instant
         speed = (ahead - behind)[first] / (2 * step)
@@ -322,7 +325,7 @@ class Run(eqx.Module):
         if any(self.plan.waits):
             which &= uncorrected[first] >= -jnp.abs(speed) * self.plan.instant
         occurs = jnp.any(which)
-        t, y = tree_where(occurs, (segment.t + move, sight.y.plus(sight.flow, move)), (segment.t, segment.y))
+        t, y = tree_where(occurs, (t + move, y.plus(sight.flow, move)), (t, segment.y))
         return dataclasses.replace(segment, t=t, y=y, displaced=occurs, due=which), None
 
 
@@ -357,14 +360,16 @@ def _turns(run: Run, first: Segment) -> Callable[[Segment, Array], tuple[Segment
         segment, record = traced[k](segment)
         return segment, [*records[:k], record, *records[k + 1 :]]
 
-    def turn(stage: Array, segment: Segment) -> tuple[Segment, list[Any]]:
-        # The stage is the same for all runs of a batch, so that only its own branch is taken there too.
-        segment, all_records = lax.switch(stage, [functools.partial(branch, k) for k in range(len(traced))], segment)
-        return run.look(segment, stage), all_records
+    branches = [functools.partial(branch, k) for k in range(len(traced))] + [lambda segment: (segment, records)]
 
-    return lambda segment, stage: lax.cond(
-        eqxi.unvmap_all(segment.done), lambda _, s: (s, records), turn, stage, segment
-    )
+    def turn(segment: Segment, stage: Array) -> tuple[Segment, list[Any]]:
+        # Both are the same for all runs of a batch, so that there too one branch only is taken.
+        over = eqxi.unvmap_all(segment.done)
+        segment, all_records = lax.switch(jnp.where(over, len(traced), stage), branches, segment)
+        # Beside the other choice and not in it: derivatives of choices within choices take long to trace.
+        return lax.cond(over, lambda s: s, lambda s: run.look(s, stage), segment), all_records
+
+    return turn
 
 
 def run_through(run: Run, state: State, consistent: Bool[Array, ""]) -> tuple[Segment, Events, Phases, Array | None]:
@@ -381,7 +386,7 @@ def run_through(run: Run, state: State, consistent: Bool[Array, ""]) -> tuple[Se
     successful: PyTree = RESULTS.successful
     result: PyTree = RESULTS.where(consistent, successful, RESULTS.inconsistent_state)
     no_event, false, max_events = jnp.zeros(len(run.plan.names), bool), jnp.array(False), run.max_events
-    nothing = jnp.zeros((4, len(run.plan.names)), ts.dtype)
+    nothing = jnp.zeros((3, len(run.plan.names)), ts.dtype)
     first = Segment(
         t=state.t,
         y=start,
@@ -396,7 +401,7 @@ def run_through(run: Run, state: State, consistent: Bool[Array, ""]) -> tuple[Se
         done=~consistent,
         saved=nowhere,
         modes=jax.tree.map(everywhere, mode),
-        sight=Sight(start, start, nothing, nothing) if run.plan.guarded else None,
+        sight=Sight(jnp.zeros_like(mode.active), start, start, nothing, nothing) if run.plan.guarded else None,
     )
     # Beside one for each instant at which anything happens: the first, the last, and those in which a guard leaves zero.
     count = (2 if any(run.plan.waits) else 1) * max_events + 2
