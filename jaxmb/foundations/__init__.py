@@ -7,6 +7,7 @@ from .arrays import default_float as default_float
 from .arrays import floats_or_none as floats_or_none
 from .arrays import in_numpy as in_numpy
 from .arrays import index_among as index_among
+from .arrays import lower_limits as lower_limits
 from .arrays import positive_or_one as positive_or_one
 from .arrays import quotient as quotient
 from .arrays import square_root as square_root
