@@ -4,6 +4,7 @@ from .assemble import assemble as assemble
 from .attempt import Attempt as Attempt
 from .attempt import try_assemble as try_assemble
 from .branches import branches as branches
+from .closing import belongs_to_motion as belongs_to_motion
 from .closing import consistency as consistency
 from .closing import Guess as Guess
 from .closing import solve_guess as solve_guess
