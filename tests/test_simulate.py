@@ -344,7 +344,7 @@ def test_what_ended_a_run_is_named():
     start, result = jm.as_state(system, q, v), jm.RESULTS.max_steps_reached
     q, v = (jnp.stack([x, jnp.full(2, jnp.nan)]) for x in (start.q, start.v))
     ended = Solution(
-        jnp.array([0.1, 0.2]), q, v, q[:, 0], None, start.scale, {"num_steps": 7}, None, result, None, None
+        jnp.array([0.1, 0.2]), q, v, q[:, 0], None, start.scale, {"num_steps": jnp.array(7)}, None, result, None, None
     )
 
     def told(end, distance):
