@@ -331,10 +331,11 @@ def _shared(system: System, state: State, rank_tol: float) -> tuple[tuple[tuple[
     for name, part in zip(names, parts, strict=True):
         owner[np.asarray(part)] = name
     combined = np.asarray(combined)
+    groups = _connected(np.abs(combined) > rank_tol)
     counts: dict[frozenset[str], int] = {}
     order: dict[frozenset[str], tuple[str, ...]] = {}
     # Of the same joints forces may be shared in one group of rows and torques in another.
-    for group in _connected(np.abs(combined) > rank_tol):
+    for group in groups:
         joints = frozenset(owner[group])
         order.setdefault(joints, tuple(dict.fromkeys(owner[group])))
         counts[joints] = counts.get(joints, 0) + sum(1 for i in group if combined[i].any())

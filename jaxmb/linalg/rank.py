@@ -111,9 +111,9 @@ def _without_rounding(inertia: Float[Array, " nv"], squared: Float[Array, "m nv"
         column = positive_or_one(jnp.max(balanced, axis=0, initial=0))
         balanced = jnp.where(heavy, balanced, balanced / jnp.sqrt(column))
     least = (SINGULAR * jnp.finfo(inertia.dtype).eps) ** 2
-    for entries in (squared, balanced):
-        squared = jnp.where(entries > least * jnp.max(entries, axis=1, keepdims=True, initial=0), squared, 0)
-    return squared
+    rounding = least * jnp.max(squared, axis=1, keepdims=True, initial=0)
+    squared = jnp.where(squared > rounding, squared, 0)
+    return jnp.where(balanced > least * jnp.max(balanced, axis=1, keepdims=True, initial=0), squared, 0)
 
 
 def _inertia_beside(inertia: Float[Array, " nv"], squared: Float[Array, "m nv"]) -> Float[Array, " nv"]:
