@@ -247,6 +247,7 @@ def doors():
             drift=jm.Projection(),
             control=control.PD("pivot", 1.0, 1.0),
             engine=either(jm.XLA(), "jm.XLA"),
+            throw=True,
         ),
     )
     yield jm.Compiled, dict(sparse=Among(True, "none"))

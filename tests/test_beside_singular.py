@@ -401,6 +401,11 @@ def test_rows_close_to_being_dependent_are_at_rest_where_their_combination_holds
         for residuals in ((off, 0 * off), (0 * off, rate * off)):
             assert at_rest(scale, factor, *residuals).tolist() == [False, held]
     assert at_rest(scale, factor, 0 * off, 0 * off).tolist() == [False, True]
+    # At rest without forces there is no rate: a velocity of any size is one, in any unit of time.
+    resting = dataclasses.replace(scale, rate=jnp.zeros(()))
+    for size in (1e-30, 1e-3, 1e30):
+        assert not at_rest(resting, factor, 0 * off, size * jnp.array([0.0, 1.0])).any()
+    assert at_rest(resting, factor, 0 * off, 0 * off).tolist() == [False, True]
     # A body so light makes all rows parallel in the metric of M: rows that lengths keep apart are not close to being dependent.
     apart, light = units[:, None] * jnp.array([[1.0, 0.0], [1.0, 1.0]]), jnp.diag(jnp.array([1e-10, 1.0]))
     factor = jm.linalg.ConstrainedFactor(light, apart, units * 1e5, jnp.ones(2, bool))

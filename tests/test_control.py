@@ -603,6 +603,8 @@ def test_a_sum_is_one_law_with_the_states_of_all():
         (lambda: C.PD(["a", "a"], 1.0, 1.0), ValueError, "`joints` must hold different names, but repeats 'a'"),
         (lambda: hinged().acting_at(["hinge", "hinge"]), ValueError, "`joints` must hold different names, but repeats 'hinge'"),
         (lambda: C.Saturated(Held(jnp.zeros(1)), 1.0, 2.0), ValueError, r"`upper` must not be below `lower`, but is 1\.0 with `lower` 2\.0"),
+        (lambda: C.Saturated(Held(jnp.zeros(1)), -1.0), ValueError, r"`upper` must not be negative where no `lower` is given, but is -1\.0\."),
+        (lambda: C.Saturated(Held(jnp.zeros(2)), [1.0, 2.0], [0.0, 0.0, 0.0]), ValueError, r"`lower` must be a number or have shape \(2,\)"),
         (lambda: output(C.Track("s", 0.0, 1.0, 1.0), at(0.0)), TypeError, "must have `uses_plant` true"),
     ],
 )  # fmt: skip

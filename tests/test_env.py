@@ -319,6 +319,7 @@ def small():
     [
         (lambda: jax.eval_shape(small().step, jax.eval_shape(small().reset, jax.random.key(0)), jnp.zeros(3)), ValueError, r"`action`, one number for each input, must have shape \(2,\)"),
         (lambda: environment(lower=(-1.0, 9.0)), ValueError, "`upper` must be above `lower`"),
+        (lambda: jm.env.Environment(small().stepper, observe, reward, 0.0), ValueError, "`upper` must be positive where no `lower` is given, but is 0"),
         (lambda: environment(lower=-jnp.inf), ValueError, "`lower` must be finite"),
         (lambda: environment(lower=jnp.zeros(3)), ValueError, r"`lower` must be a number or have shape \(2,\)"),
         (lambda: environment(episode_length=0), ValueError, "`episode_length` of Environment must be a positive integer"),

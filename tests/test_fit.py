@@ -951,6 +951,10 @@ def heavier(model, mass):
         (lambda: fit.identify(arm(), [MASS], with_signal("lower.b")), "'lower.b' must have 2 components"),
         (lambda: fit.identify(OSCILLATOR, BOTH, measured(np.full(41, np.nan))), "all are missing"),
         (lambda: Signal("x", np.full(41, np.inf)), "must be finite, or NaN"),
+        (
+            lambda: Signal("x", np.full((41, 2), np.nan)),
+            "`values` of signal 'x' must hold a sample, but all are missing",
+        ),
         (lambda: Experiment(TS, released(), windows=0), "`windows` of Experiment must be a positive"),
         (
             lambda: fit.identify(OSCILLATOR, BOTH, measured(windows=60)),

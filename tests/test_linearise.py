@@ -371,6 +371,13 @@ def test_a_mode_is_one_line_of_text():
     assert first == f"-0.2 ± {np.sqrt(3.96):.4g}i 1/s of a" and second.endswith(" 1/s of b")
 
 
+def test_growth_that_is_rounding_prints_as_none():
+    mode = of_two().modes()[0]
+    for growth, text in ((-3e-17, "+0 ± 2i"), (1e-13, "+1e-13 ± 2i")):
+        assert str(dataclasses.replace(mode, eigenvalue=growth + 2j)) == f"{text} 1/s of a"
+    assert str(dataclasses.replace(mode, eigenvalue=-3e-17 + 0j)) == "-3e-17 1/s of a"
+
+
 def test_modes_are_those_of_one_state_with_known_numbers():
     several = jax.tree.map(lambda x: jnp.stack([x, x]), of_two())
     agree(several.eigenvalues[1], of_two().eigenvalues, 1e-15)

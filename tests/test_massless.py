@@ -457,3 +457,38 @@ def test_a_mechanism_without_any_mass_moves_as_driven_and_bears_its_loads(build,
     assert (found.freedom, found.freedom_undriven) == (0, 1)
     if build == "absolute":
         assert jm.check(system, run)["energy balance"].verdict == "not asked"
+
+
+def test_an_angle_on_which_a_row_depends_by_rounding_gives_that_row_no_size():
+    """Of a pin and a blade at the origin of a body with inertia and without mass, in mm: rounding of the lever is 1e-13 beside cosines."""
+    mass = np.diag([1.0, 1.0, 1e5, 0.0, 0.0, 1e4])
+    rows = np.array(
+        [[1.0, 0.0, -90.0, -1.0, 0.0, 0.0], [0.0, 1.0, 280.0, 0.0, -1.0, 0.0], [0.0, 0.0, 0.0, -0.4, 0.9, 0.0]]
+    )
+    rounded = rows + np.outer([1.0, 1.0, 1.0], [0, 0, 0, 0, 0, 2.8e-14])
+    expected = regular_metric(jnp.asarray(mass), jnp.asarray(rows))
+    np.testing.assert_allclose(
+        regular_metric(jnp.asarray(mass), jnp.asarray(rounded)), expected, rtol=1e-12, atol=1e-10
+    )
+    np.testing.assert_array_less(1e-3, np.linalg.eigvalsh(expected))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("inertia", "at"), [(0.0, 0.0), (0.1, 0.2)], ids=["two points", "a body"])
+def test_a_blade_whose_mass_is_nothing_beside_its_inertia_is_assembled_in_metres_and_in_millimetres(inertia, at):
+    """The blade's row has no mass, and the angle of its body acts on it by rounding only, which is 1e-14 of lengths in mm."""
+
+    def assembled(unit):
+        place = lambda x, y: (x * unit, y * unit)
+        sled = P.Body("sled", mass=1.0, inertia=inertia * unit**2, position=place(0.2, 0.1), angle=0.3)
+        skate = P.Body("skate", mass=0.0, inertia=0.01 * unit**2, position=place(0.6 + at, 0.31 + at), angle=0.4)
+        joints = [P.Revolute("pin", ("sled", place(0.4, 0.1)), ("skate", place(at, 0.0))), P.KnifeEdge("edge", "skate")]
+        system = P.Mechanism([sled, skate], joints).build("absolute")
+        state = jm.assemble(system, v={"sled.x": 0.5 * unit, "sled.angle": 1.0})
+        assert jnp.abs(jm.residuals(system, state).position).max() < 1e-13
+        assert jnp.abs(jm.residuals(system, state).velocity).max() < 1e-12
+        sizes = np.array([unit, unit, 1.0] * 2)
+        return state.q / sizes, state.v / sizes
+
+    for large, small in zip(assembled(1.0), assembled(1e3), strict=True):
+        np.testing.assert_allclose(large, small, rtol=1e-9, atol=1e-12)

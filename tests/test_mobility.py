@@ -227,3 +227,14 @@ def test_a_diagnosis_counts_the_rows_that_act_and_tells_what_they_are_worth(monk
     mode = jm.system.Mode((), jnp.array([True, False, True, True, False]), none, none, jnp.zeros(0, bool))
     found = told(3, at=dataclasses.replace(state, mode=mode))
     assert (found.redundancy, found.freedom_counted, found.shared) == (0, 1, ())
+
+
+def test_rows_that_the_same_joints_share_are_counted_together(monkeypatch):
+    """Of two joints two groups of rows, forces and torques; of two others one."""
+    names, parts = ("A", "B", "C"), (np.array([0, 1]), np.array([2, 3]), np.array([4, 5]))
+    combined = np.zeros((6, 6))
+    combined[2, [0, 2]], combined[3, [1, 3]], combined[5, [4, 5]] = (1, -1), (0.5, 1), (1, 1)
+    monkeypatch.setattr(diagnosis, "_on_bodies", lambda *_: (names, parts, combined))
+    arm = P.Body.rod("arm", 1.0, 1.0)
+    system = P.Mechanism([arm], [P.Revolute("A", "ground", "arm.a")]).build()
+    assert _shared(system, jm.as_state(system, [0.0]), 1e-7) == ((("A", "B"), 2), (("C",), 1))

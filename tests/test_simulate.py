@@ -285,7 +285,9 @@ def test_a_start_off_the_constraints_is_refused_by_name_and_amount():
 def test_failures_are_raised_or_flagged():
     system, (q, v) = pendulum()
     state = jm.assemble(system, q, v)
-    with pytest.raises(RuntimeError, match="maximum number of solver steps"):
+    with pytest.raises(
+        RuntimeError, match=r"maximum number .* So far 5 steps have led beyond t = 0\.01 s, of 10 s\. .* `breaks`\.$"
+    ):
         jm.simulate(system, state, [0.01, 10.0], max_steps=5)
     few = jm.simulate(system, state, [0.01, 10.0], max_steps=5, throw=False)
     assert few.result == jm.RESULTS.max_steps_reached
@@ -341,7 +343,9 @@ def test_what_ended_a_run_is_named():
     system, (q, v) = pendulum()
     start, result = jm.as_state(system, q, v), jm.RESULTS.max_steps_reached
     q, v = (jnp.stack([x, jnp.full(2, jnp.nan)]) for x in (start.q, start.v))
-    ended = Solution(jnp.array([0.1, 0.2]), q, v, q[:, 0], None, start.scale, {}, None, result, None, None)
+    ended = Solution(
+        jnp.array([0.1, 0.2]), q, v, q[:, 0], None, start.scale, {"num_steps": jnp.array(7)}, None, result, None, None
+    )
 
     def told(end, distance):
         fn = lambda t, q, p: (p["l"] * jnp.exp(q[0] / p["l"]) - p["l"]) * jnp.sqrt(p["m"] - t)
@@ -352,7 +356,7 @@ def test_what_ended_a_run_is_named():
     assert 0.1234 <= float(lost[1]) < 0.123401
     for distance, is_far in ((1.0, False), (1e6, True)):
         text = told(1.0, distance)
-        assert text.startswith(jm.RESULTS[result])
+        assert text.startswith(jm.RESULTS[result]) and "7 steps have led beyond t = 0.1 s, of 0.2 s" in text
         assert is_far == ("Rounding alone leaves" in text and "places are far from the origin" in text)
 
 

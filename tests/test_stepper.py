@@ -263,6 +263,17 @@ def test_what_becomes_of_a_step(swing):
 
 
 @pytest.mark.slow
+def test_a_stepper_that_throws_says_when_and_why_a_step_fails(swing):
+    silent, start, us = swing
+    step = jm.stepper(silent.system, silent.state, DT, solver=silent.solver, throw=True)
+    assert _program_of(step)[0] is _program_of(silent)[0]
+    after = step(step(start, us[0]), us[1])
+    with pytest.raises(RuntimeError, match=r"^The step from t = 0.02 s on fails: Numbers are not finite"):
+        step(after, jnp.array([jnp.nan, 0.0]))
+    # Within a program nothing is known, and nothing is raised.
+    assert jnp.isnan(jax.jit(step)(after, jnp.array([jnp.nan, 0.0])).q).all()
+
+
 def test_a_failed_step_whose_end_nobody_uses_spoils_no_gradient():
     """A force that is not a number beyond 1: the step of one lane fails within, from a start that is finite."""
     system = jm.System(

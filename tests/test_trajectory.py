@@ -255,6 +255,7 @@ def wrong(**options):
             r"Argument `upper` must be a number or have shape \(1,\), but has shape \(2,\)",
         ),
         (lambda: {"upper": -1.0, "lower": 1.0}, "Argument `upper` must not be below `lower`"),
+        (lambda: {"upper": -1.0}, "Argument `upper` must not be negative where no `lower` is given, but is -1"),
         (lambda: {"guess": jnp.zeros((4, 1))}, r"Argument `guess`, the inputs of each step, must have shape \(5, 1\)"),
         (lambda: {"cost": lambda s, u: u}, r"Argument `cost` must return an array of shape \(\)"),
         (lambda: {"final": lambda s: s.q}, r"Argument `final` must return an array of shape \(\)"),
@@ -262,7 +263,7 @@ def wrong(**options):
         (lambda: {"step": 3.0}, "Argument `step` must be an AbstractStepper"),
         (lambda: {"cost": lambda s: 0.0}, r"Argument `cost` must be a function \(state, u\)"),
     ],
-    ids=["upper", "limits", "guess", "cost", "final", "controller", "step", "arguments"],
+    ids=["upper", "limits", "one limit", "guess", "cost", "final", "controller", "step", "arguments"],
 )
 def test_wrong_arguments_are_refused_by_name(options, message):
     with pytest.raises((TypeError, ValueError), match=message):

@@ -1,5 +1,6 @@
 """What is wrong reaches the user: results of all outputs, refused times, batches with a bad row, saved states of batches."""
 
+import contextlib
 import dataclasses
 import importlib
 import warnings
@@ -83,6 +84,11 @@ def test_a_state_off_its_constraints_has_no_reaction(unit):
     assert are(flagged.result, R.successful, R.successful, R.inconsistent_state, R.inconsistent_state)
     with pytest.raises(RuntimeError, match=r"violates its constraints .* This happens at index 2 of the motion\.$"):
         jm.reactions(system, states)
+    # Which reactions are determined is a question of the pose alone.
+    for i, refused in enumerate((False, False, True, False)):
+        state = jax.tree.map(lambda x, i=i: x[i], states)
+        with pytest.raises(RuntimeError, match="violates its constraints") if refused else contextlib.nullcontext():
+            assert jm.analyse_reactions(system, state).unique == ("rod",)
 
 
 def test_velocities_of_what_was_at_rest_are_not_judged():

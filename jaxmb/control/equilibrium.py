@@ -63,7 +63,11 @@ class Equilibrium(TextInNotebooks, eqx.Module):
 
     def __str__(self) -> str:
         numbers = lambda x: [np.array2string(np.asarray(x), precision=6, threshold=12)]
-        rows = {"q": numbers(self.state.q), "u": numbers(self.u) if self.u.size else ()}
+        q = np.asarray(self.state.q)
+        rows = {
+            "q": numbers(np.where(np.abs(q) > np.finfo(q.dtype).eps, q, 0)),
+            "u": numbers(self.u) if self.u.size else (),
+        }
         rows |= {name: numbers(value) for name, value in self.multipliers.items()}
         largest = np.max(np.abs(np.asarray(self.residual)), initial=0)
         return table(f"Equilibrium at t = {float(self.state.t):g} s, accelerations up to {largest:.2g}", rows)

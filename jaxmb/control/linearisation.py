@@ -19,6 +19,8 @@ REACH = 1e-6
 MAIN_SHARE = 0.05
 # Directions with less than this part of the largest mass have none: rounding of the largest, with two digits of room.
 MASSLESS = 1e-14
+# Re λ below this part of |λ| prints as zero: a hundred units of rounding.
+GROWTH = 2e-14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +57,13 @@ class Eigenmode(TextInNotebooks):
         return tuple(name for name in order[:3] if self.participation[name] > MAIN_SHARE)
 
     def __str__(self) -> str:
-        value = f"{self.eigenvalue.real:+.4g}" + (f" ± {self.eigenvalue.imag:.4g}i" if self.eigenvalue.imag else "")
-        return f"{value} 1/s of {', '.join(self.main)}"
+        return f"{_text_of(self.eigenvalue, 4)} 1/s of {', '.join(self.main)}"
+
+
+def _text_of(eigenvalue: complex, digits: int) -> str:
+    """λ, of a pair both; growth or decay that is rounding beside |λ| is none."""
+    growth = eigenvalue.real if abs(eigenvalue.real) > GROWTH * abs(eigenvalue) else 0.0
+    return f"{growth:+.{digits}g}" + (f" ± {eigenvalue.imag:.{digits}g}i" if eigenvalue.imag else "")
 
 
 class Linearisation(TextInNotebooks, eqx.Module):
@@ -183,7 +190,7 @@ class Linearisation(TextInNotebooks, eqx.Module):
         lines = [table(title, {"states": self.names, "inputs": self.inputs})]
         lines.append(f"  {'eigenvalue, 1/s':<28}{'frequency, Hz':>14}{'damping':>10}  {'inputs':<9}mostly in")
         for mode in modes:
-            value = f"{mode.eigenvalue.real:+.5g}" + (f" ± {mode.eigenvalue.imag:.5g}i" if mode.eigenvalue.imag else "")
+            value = _text_of(mode.eigenvalue, 5)
             reached = "" if not self.inputs else "reach it" if mode.controllable else "do not"
             lines.append(
                 f"  {value:<28}{mode.frequency:>14.5g}{round(mode.damping, 4) + 0.0:>10.4f}  {reached:<9}{', '.join(mode.main)}"

@@ -22,7 +22,7 @@ from ..foundations import (
     contract,
     expect_shape,
     function_of,
-    is_concrete,
+    lower_limits,
     shape_of,
     strong,
     table,
@@ -192,9 +192,7 @@ def _guess(guess: Finite | Guess | None, start: State, steps: int, nu: int) -> G
 def _limits(upper: NoNaN | None, lower: NoNaN | None, nu: int) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
     """Lower and upper limits of each input."""
     high = as_floats(jnp.inf if upper is None else upper)
-    low = -high if lower is None else as_floats(lower)
-    for name, x in (("upper", high), ("lower", low)):
-        expect_shape(f"`{name}`", x, (), (nu,))
-    if is_concrete(low, high) and not bool(jnp.all(low <= high)):
-        raise ValueError(f"Argument `upper` must not be below `lower`, but is {high} with `lower` {low}.")
+    for name, x in (("upper", high), ("lower", lower)):
+        expect_shape(f"`{name}`", high if x is None else x, (), (nu,))
+    low = lower_limits(high, lower)
     return jnp.broadcast_to(low, (nu,)), jnp.broadcast_to(high, (nu,))

@@ -14,7 +14,7 @@ from ..foundations import (
     as_floats,
     contract,
     expect_shape,
-    is_concrete,
+    lower_limits,
 )
 from ..system import State, System
 from .clock import AbstractClock
@@ -97,11 +97,7 @@ class Saturated(AbstractWrapper):
     def __init__(self, controller: AbstractController | FunctionOfMotion, upper: NoNaN, lower: NoNaN | None = None):
         self.controller = as_controller(controller, "controller")
         self.upper = as_floats(upper)
-        self.lower = -self.upper if lower is None else as_floats(lower)
-        if is_concrete(self.upper, self.lower) and not bool(jnp.all(self.lower <= self.upper)):
-            raise ValueError(
-                f"Argument `upper` must not be below `lower`, but is {self.upper} with `lower` {self.lower}."
-            )
+        self.lower = lower_limits(self.upper, lower)
 
     def init(self, system: System) -> PyTree:
         """The other's state.

@@ -27,6 +27,7 @@ from ..foundations import (
     function_of,
     is_concrete,
     listing,
+    lower_limits,
     outline,
     strong,
 )
@@ -274,17 +275,14 @@ def _either(condition: Bool[Array, ""], one: MechanismState, other: MechanismSta
 def _limits(stepper: Stepper, upper: NoNaN, lower: NoNaN | None) -> tuple[Array, Array]:
     """Both limits (nu,)."""
     nu = stepper.system.nu
-    values = {"upper": as_floats(upper)}
-    values["lower"] = -values["upper"] if lower is None else as_floats(lower)
-    for name, x in values.items():
+    high = as_floats(upper)
+    limits = {"upper": high} if lower is None else {"upper": high, "lower": as_floats(lower)}
+    for name, x in limits.items():
         expect_shape(f"`{name}`", x, (), (nu,))
         if is_concrete(x) and not bool(jnp.all(jnp.isfinite(x))):
             raise ValueError(f"Argument `{name}` must be finite, since actions are parts of it, but is {x}.")
-    if is_concrete(*values.values()) and not bool(jnp.all(values["lower"] < values["upper"])):
-        raise ValueError(
-            f"Argument `upper` must be above `lower`, but is {values['upper']} with `lower` {values['lower']}."
-        )
-    return jnp.broadcast_to(values["upper"], (nu,)), jnp.broadcast_to(values["lower"], (nu,))
+    low = lower_limits(high, lower, apart=True)
+    return jnp.broadcast_to(high, (nu,)), jnp.broadcast_to(low, (nu,))
 
 
 def _checked_draw(system: object, original: System) -> System:

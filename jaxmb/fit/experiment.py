@@ -71,6 +71,10 @@ class Signal(TextInNotebooks, eqx.Module):
             raise ValueError(
                 f"Argument `values` of signal '{self.name}' must be finite, or NaN where a sample is missing."
             )
+        if self.values is not None and is_concrete(self.values) and np.all(np.isnan(self.values)):
+            raise ValueError(
+                f"Argument `values` of signal '{self.name}' must hold a sample, but all are missing; without measurements it is None."
+            )
         if is_concrete(self.sigma) and not np.all(np.asarray(self.sigma) > 0):
             raise ValueError(
                 f"Argument `sigma` of signal '{self.name}' must be positive, but is {np.asarray(self.sigma)}."

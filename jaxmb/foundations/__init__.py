@@ -8,6 +8,7 @@ from .arrays import (
     floats_or_none,
     in_numpy,
     index_among,
+    lower_limits,
     positive_or_one,
     quotient,
     square_root,

@@ -10,7 +10,7 @@ from jax import dtypes
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PyTree
 
-from .check import arrays_of, is_concrete
+from .check import arrays_of, expect_shape, is_concrete
 
 N = TypeVar("N", bound=jax.Array | np.ndarray | np.floating)
 
@@ -36,6 +36,31 @@ def as_floats(value: PyTree[ArrayLike]) -> jax.Array:
 def floats_or_none(value: PyTree[ArrayLike] | None) -> jax.Array | None:
     """`as_floats`; None as it is."""
     return None if value is None else as_floats(value)
+
+
+def lower_limits(
+    upper: Float[Array, "*n"], lower: PyTree[ArrayLike] | None, *, apart: bool = False
+) -> Float[Array, "*n"]:
+    """`lower`, −upper where it is None.
+
+    Args:
+        upper: upper limits.
+        lower: lower limits, or None.
+        apart: whether there must be something between them.
+
+    Raises:
+        ValueError: for an upper limit below the lower one, or at it where they must be `apart`, and for other numbers of both.
+    """
+    low = -upper if lower is None else as_floats(lower)
+    if upper.ndim:
+        expect_shape("`lower`", low, (), upper.shape)
+    if not is_concrete(upper, low) or bool(jnp.all(low < upper if apart else low <= upper)):
+        return low
+    if lower is None:
+        must = "be positive" if apart else "not be negative"
+        raise ValueError(f"Argument `upper` must {must} where no `lower` is given, but is {upper}.")
+    must = "be above" if apart else "not be below"
+    raise ValueError(f"Argument `upper` must {must} `lower`, but is {upper} with `lower` {low}.")
 
 
 def positive_or_one(x: N) -> N:

@@ -3,7 +3,7 @@
 from .assemble import assemble
 from .attempt import Attempt, try_assemble
 from .branches import branches
-from .closing import Guess, consistency, solve_guess
+from .closing import Guess, belongs_to_motion, consistency, solve_guess
 from .closure import Closure, Kinematics, closure_kinematics, embed, reduce, restrict
 from .correction import (
     BESIDE,

@@ -36,6 +36,8 @@ ROUNDS, ITERATIONS = 2, 20
 STEPS = tuple(2.0**-k for k in range(8))
 # Far above rounding, and far below any gap of consequence.
 CONSISTENT = 0.5
+# A motion without correction of the drift, or one that was measured, is off its constraints by less than this power of eps, 7e-4, of the mechanism's size.
+DRIFTED = 0.2
 VANISHES = (
     "Constraint '{name}' vanishes at this pose, and its size nearby is not known; give `length`, how far "
     "coordinates move until the mechanism looks different."
@@ -208,3 +210,11 @@ def consistency(
         Check(system.largest(values), tol, text.replace("LEVEL", level), tuple(system.rows))
         for level, values in (("position", position), ("velocity", velocity))
     )
+
+
+def belongs_to_motion(system: System, state: State, *, pose_only: bool = False) -> Array:
+    """Whether a state, or its pose, is on the constraints but for what drift leaves, or what was measured; numbers that are not finite are not."""
+    # Of a mechanism that was at rest without forces when its sizes were measured nothing tells how fast it goes: its velocities are not judged.
+    scale = dataclasses.replace(state.scale, rate=jnp.where(state.scale.rate > 0, state.scale.rate, jnp.inf))
+    checks = consistency(system, dataclasses.replace(state, scale=scale), "", power=DRIFTED)
+    return all_hold(checks[:1] if pose_only else checks)

@@ -292,7 +292,9 @@ def at_rest(
     weights = factor.vanishing / scale.row
     total, own = jnp.abs(weights) @ scale.span, jnp.abs(jnp.diagonal(weights)) * scale.span
     relative = lambda r: jnp.abs(weights @ r) / positive_or_one(total)
-    off = jnp.maximum(relative(position), relative(velocity) / positive_or_one(rate))
+    # Of a mechanism at rest without forces nothing tells how fast it goes: no velocity is rounding there.
+    unknown = jnp.where(relative(velocity) > 0, jnp.inf, 0)
+    off = jnp.maximum(relative(position), jnp.where(rate > 0, relative(velocity) / positive_or_one(rate), unknown))
     # Both metrics: a light body alone must not make rows count as dependent.
     close = (factor.remainders < CLOSE) & (by_lengths(scale, factor, quick=True).gap < CLOSE)
     close &= factor.in_use  # a row that is lost here is left alone already

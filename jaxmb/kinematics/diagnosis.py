@@ -334,7 +334,14 @@ def _shared(system: System, state: State, rank_tol: float) -> tuple[tuple[tuple[
         owner[np.asarray(part)] = name
     combined = np.asarray(combined)
     groups = _connected(np.abs(combined) > rank_tol)
-    return tuple((tuple(dict.fromkeys(owner[group])), sum(1 for i in group if combined[i].any())) for group in groups)
+    counts: dict[frozenset[str], int] = {}
+    order: dict[frozenset[str], tuple[str, ...]] = {}
+    # Of the same joints forces may be shared in one group of rows and torques in another.
+    for group in groups:
+        joints = frozenset(owner[group])
+        order.setdefault(joints, tuple(dict.fromkeys(owner[group])))
+        counts[joints] = counts.get(joints, 0) + sum(1 for i in group if combined[i].any())
+    return tuple((order[joints], count) for joints, count in counts.items())
 
 
 @program

@@ -1,5 +1,6 @@
 """The path of all poses of a mechanism with one degree of freedom: a step along it, and what happens on the way."""
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -141,7 +142,9 @@ class TracedMechanism(eqx.Module):
         # Predictor and corrector (Allgower and Georg 1990, ch. 2 and 6).
         guess = system.displaced(at.q, length * at.v)
         in_use = formulation.prepare(rows_at(system, self.t, guess, scale.row))
-        correction = correct(system, formulation, State(self.t, guess, at.v, scale), in_use, ITERATIONS)
+        # Velocities are those along the curve, in no unit of time: what is rounding in them is told by them alone.
+        own = dataclasses.replace(scale, rate=scale.passing(at.v))
+        correction = correct(system, formulation, State(self.t, guess, at.v, own), in_use, ITERATIONS)
         trial = self.point(correction.q, correction.v, at.values)
         inner, square = trial.v @ trial.metric @ at.v, at.v @ trial.metric @ at.v
         turned = jnp.arccos(jnp.clip(inner / jnp.sqrt(square), -1, 1))

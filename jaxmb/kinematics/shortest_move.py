@@ -129,31 +129,38 @@ def shortest_move(system: System, equations: LinearEquations, rank_tol: float) -
     bound = jnp.abs(jacobian) @ jnp.abs(equations.magnitude) + jnp.abs(equations.offset)
     rounding = ROUNDING * jnp.finfo(mass.dtype).eps * bound
     rounding = lax.stop_gradient(jnp.concatenate([rounding, jnp.zeros(extra.shape[0])]))
-    if equations.holonomic is not None:
-        # Velocity rows have no position residual: zero rows, never independent, stand for them.
-        jacobian = jnp.where(equations.holonomic[:, None], jacobian, 0)
     none = jnp.zeros(system.nv)
 
     def by(factor: ConstrainedFactor) -> tuple[Array, Array]:
         return factor.solve(none, residual)[0], lax.stop_gradient(factor.gap)
 
     def generally() -> tuple[Array, Array]:
-        return by(factor_with_fixed(mass, jacobian, sizes, extra, rank_tol))
+        return by(factor_with_fixed(mass, jacobian, sizes, extra, rank_tol, equations.holonomic))
 
     if system.layout is None or extra.shape[0]:
         move, gap = generally()
     else:
         # The sparse factor decides nothing about rank; where its certificate fails the dense elimination does.
         acting = system.acting if equations.holonomic is None else system.acting & equations.holonomic
-        factor, full_rank = independent_factor(mass, jacobian, sizes, acting, rank_tol, system.layout)
+        acting_rows = _acting(jacobian, equations.holonomic)
+        factor, full_rank = independent_factor(mass, acting_rows, sizes, acting, rank_tol, system.layout)
         move, gap = lax.cond(full_rank, lambda: by(factor), generally)
     # Value zero, derivative kept: the implicit function theorem holds at the solution as well.
     return move - jnp.where(jnp.all(jnp.abs(residual) <= rounding), lax.stop_gradient(move), 0), gap
 
 
-def factor_with_fixed(mass: Array, jacobian: Array, sizes: Array, extra: Array, rank_tol: float) -> ConstrainedFactor:
-    """The factor of the rows that the rank rule chooses, of the extra rows first."""
+def _acting(jacobian: Array, holonomic: Array | None) -> Array:
+    """The rows; zero rows, which are never independent, stand for those of velocities, which have no position residual."""
+    return jacobian if holonomic is None else jnp.where(holonomic[:, None], jacobian, 0)
+
+
+def factor_with_fixed(
+    mass: Array, jacobian: Array, sizes: Array, extra: Array, rank_tol: float, holonomic: Array | None = None
+) -> ConstrainedFactor:
+    """The factor of the rows that the rank rule chooses, of the extra rows first; of holonomic ones only, where a mask (m,) is given."""
+    # In the metric of all rows: a body without inertia may be held by rows of velocities alone.
     metric, first, m = regular_metric(mass, jacobian), None, jacobian.shape[0]
+    jacobian = _acting(jacobian, holonomic)
     if extra.shape[0]:
         jacobian = jnp.concatenate([jacobian, extra])
         sizes = jnp.concatenate([sizes, fixed_sizes(metric, extra)])

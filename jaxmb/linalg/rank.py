@@ -102,9 +102,7 @@ def _sizes_by_inertia(
     """Whether no velocity is light beside others in its rows, of which the squares are given, and the sizes of rows in `regular_metric`."""
     heavy = inertia > _least_inertia(inertia.dtype) * _inertia_beside(inertia, squared)
     all_heavy, inertia = jnp.all(heavy), jnp.where(heavy, inertia, 0)
-    # Rounding of a zero ties nothing: a velocity without mass that it ties to masses would count as nearly free.
-    rounding = (SINGULAR * jnp.finfo(inertia.dtype).eps) ** 2 * jnp.max(squared, axis=1, keepdims=True, initial=0)
-    squared = jnp.where(squared > rounding, squared, 0)
+    squared = _without_rounding(inertia, squared)
     sizes = jnp.zeros(squared.shape[0], inertia.dtype)
     for _ in range(TURNS):
         heavy = inertia > 0
@@ -117,6 +115,24 @@ def _sizes_by_inertia(
     alone = jnp.sum(squared, axis=1) / positive_or_one(heaviest)  # rows without any mass
     sizes = jnp.where(sizes > 0, sizes, alone)
     return all_heavy, jnp.sqrt(positive_or_one(sizes))
+
+
+def _without_rounding(inertia: Float[Array, " nv"], squared: Float[Array, "m nv"]) -> Float[Array, "m nv"]:
+    """The squares of the entries that are more than rounding beside others of their row, as they stand and in the metric of M.
+
+    A velocity without mass that rounding ties to masses would count as nearly free; and a row in mm on which an angle with inertia acts by rounding only would take
+    its size from that. A velocity without inertia has the unit that balances its column.
+    """
+    heavy = inertia > 0
+    balanced = jnp.where(heavy, squared / jnp.where(heavy, inertia, 1), squared)
+    for _ in range(BALANCING):
+        balanced = balanced / positive_or_one(jnp.max(balanced, axis=1, keepdims=True, initial=0))
+        column = positive_or_one(jnp.max(balanced, axis=0, initial=0))
+        balanced = jnp.where(heavy, balanced, balanced / jnp.sqrt(column))
+    least = (SINGULAR * jnp.finfo(inertia.dtype).eps) ** 2
+    rounding = least * jnp.max(squared, axis=1, keepdims=True, initial=0)
+    squared = jnp.where(squared > rounding, squared, 0)
+    return jnp.where(balanced > least * jnp.max(balanced, axis=1, keepdims=True, initial=0), squared, 0)
 
 
 def _inertia_beside(inertia: Float[Array, " nv"], squared: Float[Array, "m nv"]) -> Float[Array, " nv"]:

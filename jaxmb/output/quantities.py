@@ -15,7 +15,6 @@ from ..foundations import (
     RESULTS,
     NoNaN,
     TextInNotebooks,
-    all_hold,
     announce,
     as_jax,
     contract,
@@ -31,7 +30,7 @@ from ..foundations import (
     strong,
     summary,
 )
-from ..kinematics import consistency
+from ..kinematics import belongs_to_motion
 from ..linalg import (
     RANK_TOL,
     ConstrainedFactor,
@@ -82,10 +81,6 @@ class Residuals(TextInNotebooks, eqx.Module):
     def __str__(self) -> str:
         """Its numbers, of several states the least and the largest."""
         return summary(self, self.position.ndim - 1, {"position": self.position, "velocity, 1/s": self.velocity})
-
-
-# A motion without correction of the drift, or one that was measured, is off its constraints by less than this power of eps, 7e-4, of the mechanism's size.
-DRIFTED = 0.2
 
 
 class Reactions(TextInNotebooks, eqx.Module):
@@ -308,10 +303,7 @@ def _acceleration(
     """The terms at a state and their acceleration, which belongs to a motion only where the state is on the constraints."""
     terms = evaluate(system, state, u=u)
     solution = formulation.acceleration(terms)
-    # Of a mechanism that was at rest without forces when its sizes were measured nothing tells how fast it goes: its velocities are not judged.
-    scale = dataclasses.replace(state.scale, rate=jnp.where(state.scale.rate > 0, state.scale.rate, jnp.inf))
-    checks = consistency(system, dataclasses.replace(state, scale=scale), "", power=DRIFTED)
-    consistent = all_hold(checks) | (solution.result == RESULTS.nonfinite)
+    consistent = belongs_to_motion(system, state) | (solution.result == RESULTS.nonfinite)
     result = RESULTS.where(consistent, solution.result, RESULTS.inconsistent_state)
     return terms, dataclasses.replace(solution, result=result)
 

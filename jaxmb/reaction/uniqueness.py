@@ -8,8 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..foundations import Positive, TextInNotebooks, contract, expect_concrete, positive_or_one, program, strong
-from ..kinematics import spectral_gap
+from ..foundations import (
+    RESULTS,
+    SUCCESS,
+    Positive,
+    TextInNotebooks,
+    announce,
+    contract,
+    expect_concrete,
+    positive_or_one,
+    program,
+    strong,
+)
+from ..kinematics import belongs_to_motion, spectral_gap
 from ..linalg import RANK_TOL, metric_rows, regular_metric, row_norms
 from ..system import BodyRows, State, System, apply_mode, constraint_jacobian
 
@@ -128,6 +139,7 @@ def analyse_reactions(
     Raises:
         TypeError: for traced numbers.
         ValueError: for a batch of states, or an unknown method.
+        RuntimeError: for a state whose pose violates its constraints, or that is not finite, as of `reactions`.
     """
     from scipy.linalg import qr
 
@@ -189,7 +201,8 @@ def _evaluate(
     system: System, state: State
 ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
     """Scaled rows, the rows of each constraint, and of each component of a wrench its map in scaled multipliers."""
-    names, arrays = _terms(strong(system), strong(state))
+    names, consistent, arrays = _terms(strong(system), strong(state))
+    announce(RESULTS.where(consistent, SUCCESS, RESULTS.inconsistent_state))
     rows, scale, parts, wrenches = jax.tree.map(np.asarray, arrays)
     labels = PLANE if next(iter(wrenches.values()), np.zeros((3, 0))).shape[0] == 3 else SPACE
     maps = {}
@@ -204,8 +217,8 @@ def _evaluate(
 @program
 def _terms(
     system: System, state: State
-) -> tuple[tuple[str, ...], tuple[Array, Array, tuple[Array, ...], dict[str, Array]]]:
-    """Names of constraints in their order; scaled rows, the scale, the rows of each constraint, and the maps to wrenches."""
+) -> tuple[tuple[str, ...], Array, tuple[Array, Array, tuple[Array, ...], dict[str, Array]]]:
+    """Names of constraints in their order; whether the pose is on them; scaled rows, the scale, the rows of each constraint, and the maps to wrenches."""
     if system.joints is None:
         parts = {name: jnp.arange(part.start, part.stop) for name, part in system.rows.items()}
         mass, jacobian = system.mass(state.t, state.q), constraint_jacobian(system, state.t, state.q)
@@ -213,7 +226,8 @@ def _terms(
     else:
         body_rows = system.joints.body_rows(system, state)
     rows, scale = scaled_rows(body_rows.mass, body_rows.jacobian)
-    return tuple(body_rows.rows), (rows, scale, tuple(body_rows.rows.values()), body_rows.wrenches)
+    consistent = belongs_to_motion(system, state, pose_only=True)
+    return tuple(body_rows.rows), consistent, (rows, scale, tuple(body_rows.rows.values()), body_rows.wrenches)
 
 
 def scaled_rows(mass: Array, jacobian: Array) -> tuple[Array, Array]:

@@ -24,6 +24,8 @@ def reason(system: System, drift: AbstractDrift, start: State, solution: Solutio
     if cause := _undefined_from(acting, last, solution.ts[min(reached + 1, len(solution.ts) - 1)]):
         return cause
     text = text_of_result(system, solution)
+    if bool(solution.result == RESULTS.max_steps_reached):
+        text += _how_far(float(start.t), float(last.t), float(solution.ts[-1]), int(solution.stats["num_steps"]))
     rounding, tolerance = float(program(rounding_nearby)(acting, last)), drift.tolerance(last.q.dtype)
     if rounding > NOTABLE * tolerance:
         text += (
@@ -57,3 +59,12 @@ def _undefined_from(system: System, last: State, until: Array) -> str:
         index, text = undefined(system, ts, last.q, last.v)
         begin, end = ts[max(index - 1, 0)], ts[index]
     return text
+
+
+def _how_far(begin: float, reached: float, end: float, steps: int) -> str:
+    """What so many steps have led to, and what helps."""
+    way = f"have led beyond t = {reached:g} s" if reached > begin else "have not led to the first time after the start"
+    return (
+        f" So far {steps} steps {way}, of {end:g} s. Where the motion is not as fast as that, forces are stiff, for which an implicit solver is made, such as "
+        "`solver=diffrax.Kvaerno5()`, or a function jumps: tell the times by `breaks`."
+    )

@@ -67,9 +67,11 @@ class Events(TextInNotebooks, eqx.Module):
             counts = np.asarray(self.count)
             return f"from {counts.min()} to {counts.max()} instants of events in each of {counted(counts.size, 'run')}"
         lines = ["t in s        energy lost in J   what"]
-        for i in range(int(self.count)):
+        losses = np.asarray(self.loss)[: int(self.count)]
+        # Beside the largest one rounding is no loss, and a zero has no sign.
+        losses = np.where(np.abs(losses) > np.finfo(losses.dtype).eps * np.abs(losses).max(initial=0), losses, 0.0)
+        for i, loss in enumerate(losses):
             doubt = "   (by a reaction that is not determined)" if self.doubtful[i] else ""
-            loss = float(self.loss[i]) + 0.0  # a zero without a sign
             lines.append(f"{float(self.t[i]):<14.9g}{loss:>16.6g}   {', '.join(self.what(i))}{doubt}")
         return "\n".join(lines)
 

@@ -15,12 +15,14 @@ from ..control import AbstractController, AbstractInstant, AbstractStepper, Samp
 from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import (
     RESULTS,
+    SUCCESS,
     Blank,
     Count,
     Key,
     Numbers,
     Positive,
     as_parameters,
+    codes,
     contract,
     default_float,
     enforce,
@@ -79,6 +81,7 @@ class Stepper(AbstractStepper):
         independent: the rows that the rank rule keeps at `state`, which each step tries first.
         substeps: steps of the integrator in one step.
         engine: what makes them.
+        throw: whether a call that fails raises where its numbers are known.
     """
 
     system: System
@@ -91,9 +94,10 @@ class Stepper(AbstractStepper):
     independent: Bool[Array, " m"]
     substeps: int = eqx.field(static=True)
     engine: AbstractEngine | None = eqx.field(static=True)
+    throw: bool = eqx.field(static=True)
 
     def __call__(self, state: State, u: Numbers | None = None) -> State:
-        """The state after a step; its coordinates and velocities are NaN, and so are derivatives, where there is none.
+        """The state after a step; its coordinates and velocities are NaN, and so are derivatives, where there is none, unless `throw` says to raise.
 
         Args:
             state: where the step begins: a single state, see `start`; batches by `jax.vmap`.
@@ -101,8 +105,12 @@ class Stepper(AbstractStepper):
 
         Raises:
             ValueError: for shapes that do not fit. Numbers are not looked at: see `with_result`.
+            RuntimeError: where a step fails, with `throw` and where numbers are known: the time and the text of its result.
         """
-        return _step(self, state, u)[0]
+        after, result = _step(self, state, u)
+        if self.throw and is_concrete(state, result) and bool(np.any(codes(result) != codes(SUCCESS))):
+            raise RuntimeError(f"The step from t = {float(state.t):g} s on fails: {RESULTS[result]}")
+        return after
 
     def with_result(self, state: State, u: Numbers | None = None) -> tuple[State, RESULTS]:
         """The state after a step, as from a call, and its result as in `Solution.result`."""
@@ -188,11 +196,13 @@ def stepper(
     drift: AbstractDrift | None = None,
     control: object = None,
     engine: AbstractEngine | None = None,
+    throw: bool = False,
 ) -> Stepper:
     """Steps of fixed length, one call each, for your own loops: `state = step(state, u)`.
 
-    A step returns the state that `simulate` would reach by constant steps of dt/substeps. It works under `jit`, `vmap`, `lax.scan` and derivatives in
-    both modes. There are no events, and no error is raised if a step fails: its state is NaN, and `step.with_result` tells why.
+    A step returns the state that `simulate` would reach by constant steps of dt/substeps. It works under `jit`, `vmap`, `lax.scan`
+    and derivatives in both modes. There are no events. The state of a failed step is NaN, and `step.with_result` tells why; with
+    `throw=True` a call from Python raises an error instead.
 
     Args:
         system: the system.
@@ -206,6 +216,7 @@ def stepper(
         control: a controller in continuous time, instead of inputs as arguments of the step; what it remembers is part of the state. Held
             inputs of a table change where a substep begins.
         engine: what makes the steps, as in `simulate`.
+        throw: whether a call from Python raises where its step fails, which waits for the step to end; within programs nothing is raised.
 
     Returns:
         A `Stepper`.
@@ -242,6 +253,7 @@ def stepper(
         independent=formulation.prepare(rows_at(in_mode, bare.t, bare.q, bare.scale.row)),
         substeps=int(substeps),
         engine=engine,
+        throw=throw,
     )
 
 
@@ -351,7 +363,7 @@ def _step(step: Stepper, state: State, u: Numbers | None) -> tuple[State, RESULT
 def _program_of(step: Stepper) -> tuple[Advance, list[Array]]:
     """The compiled program of a call, and the arrays of the stepper."""
     step = eqx.tree_at(lambda s: s.state, step, None)
-    blank, arrays = Blank.of(strong(dataclasses.replace(step, system=canonical(step.system))))
+    blank, arrays = Blank.of(strong(dataclasses.replace(step, system=canonical(step.system), throw=False)))
     return (_program if blank.hashable else _compile)(blank), arrays
 
 

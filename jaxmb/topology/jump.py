@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 from ..formulation import KKT, CoordinatePartition, contradiction_tol
 from ..foundations import RESULTS, result_of
 from ..linalg import ConstrainedFactor, independent_rows, projector, stiffened
-from ..system import Mode, State, System, Terms, rows_at, velocity_residual
+from ..system import Mode, Scale, State, System, Terms, rows_at, velocity_residual
 
 Scalar = Float[Array, ""]
 
@@ -36,6 +36,24 @@ class Jump(eqx.Module):
     mismatch: Scalar
     doubtful: Bool[Array, ""]
     result: RESULTS
+
+
+# So many units of rounding, of velocities and of sums of energies, are nothing.
+ROUNDING = 100
+
+
+def energy_loss(
+    mass: Float[Array, "nv nv"], before: Float[Array, " nv"], step: Float[Array, " nv"], scale: Scale
+) -> Scalar:
+    """T⁻ − T⁺ = −½ Δvᵀ M (v⁻ + v⁺), zero where that is rounding; its derivative stays."""
+    after, rounding = before + step, ROUNDING * jnp.finfo(before.dtype).eps
+    loss = -0.5 * jnp.dot(step, mass @ (before + after))
+    size = lambda a, b: jnp.abs(a) @ jnp.abs(mass) @ jnp.abs(b)
+    cancelled = jnp.abs(loss) <= 0.5 * rounding * (size(step, before) + size(step, after))
+    # Velocities that are rounding beside those of the motion, as of what stands still already, jump by rounding.
+    moving = jnp.maximum(size(before, before), jnp.diagonal(mass) @ (scale.reach * scale.rate) ** 2)
+    none = cancelled | (size(step, step) <= rounding**2 * moving)
+    return loss - lax.stop_gradient(jnp.where(none, loss, 0))
 
 
 def impulse_terms(

@@ -16,7 +16,7 @@ from ..system import Mode, Scale, State, System, position_residual
 from .change import Change
 from .context import EventContext, rounding
 from .event import AbstractEvent, Occurrence
-from .jump import Jump, impulse_terms, jump_result
+from .jump import Jump, energy_loss, impulse_terms, jump_result
 from .reactions import ConstraintReactions, acceleration_and_multipliers
 
 Scalar = Float[Array, ""]
@@ -189,7 +189,6 @@ class Plan(eqx.Module):
         terms = impulse_terms(self.system.in_mode(acting), state, change.impulse, change.restitution, change.consistent)
         solution = self.formulation.acceleration(terms)
         after = v + solution.vdot
-        loss = -0.5 * jnp.dot(solution.vdot, self.system.mass(t, q) @ (v + after))  # ½ vᵀM v before less after
         # For decisions only: what holds, or slips, has no derivative.
         plan, next_mode, next_state, inputs = lax.stop_gradient((self, change.mode, State(t, q, after, scale), u))
         there = plan.context(next_mode, next_state, inputs)
@@ -201,7 +200,7 @@ class Plan(eqx.Module):
             q=q,
             v=after,
             impulses=jnp.where(acting.active, solution.multipliers, 0),
-            loss=loss,
+            loss=energy_loss(self.system.mass(t, q), v, solution.vdot, scale),
             mismatch=jnp.max(lax.stop_gradient(off), initial=0),
             doubtful=change.doubtful,
             result=jump_result(terms, v, solution.vdot, solution.result),

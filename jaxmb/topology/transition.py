@@ -33,7 +33,7 @@ from ..linalg import null_space
 from ..system import State, System, check_state, rows_at
 from .activate import Activate
 from .event import AbstractEvent
-from .jump import impulse_terms, jump_result, minimal, projected
+from .jump import energy_loss, impulse_terms, jump_result, minimal, projected
 from .lock import Lock
 from .plan import Plan
 from .planning import plan_events
@@ -220,7 +220,6 @@ def _transition(plan: Plan, state: State, impulse: Array, method: str) -> tuple[
     # The directions that are free afterwards: rows that are only hit are not among those of `change.mode`.
     rows = rows_at(plan.system.in_mode(change.mode), t, q, scale.row)
     basis = null_space(formulation.factorise(rows, formulation.prepare(rows)))
-    kinetic = lambda v: 0.5 * v @ mass @ v
     return (
         Transition(
             before=state,
@@ -228,7 +227,7 @@ def _transition(plan: Plan, state: State, impulse: Array, method: str) -> tuple[
             impulses={name: pulses[part] for name, part in acting.rows.items()},
             momentum=(mass @ v, mass @ after),
             free_momentum=(basis.T @ mass @ v, basis.T @ mass @ after),
-            loss=kinetic(v) - kinetic(after),
+            loss=energy_loss(mass, v, step, scale),
             result=RESULTS.where(all_hold([check]), result, RESULTS.position_mismatch),
             regular=None,
         ),
