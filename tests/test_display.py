@@ -103,6 +103,7 @@ def test_what_is_made_of_parts_prints_their_numbers_and_names_a_line_each(run):
         "solver Tsit5",
         "independent 0 of 0",
         "substeps 1",
+        "throw False",
     ]
     assert spoken(jm.try_assemble(system))[1:3] == ["state State at t = 0 s", "result successful"]
     assert "push" in str(jm.Lock("<pin>", when=push)) and "ShapeDtypeStruct(" in str(jax.eval_shape(lambda: step))

@@ -38,9 +38,7 @@ def floats_or_none(value: PyTree[ArrayLike] | None) -> jax.Array | None:
     return None if value is None else as_floats(value)
 
 
-def lower_limits(
-    upper: Float[Array, "*n"], lower: PyTree[ArrayLike] | None, *, apart: bool = False
-) -> Float[Array, "*n"]:
+def lower_limits(upper: Float[Array, "*n"], lower: PyTree[ArrayLike] | None, *, apart: bool = False) -> Array:
     """`lower`, −upper where it is None.
 
     Args:

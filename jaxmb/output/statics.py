@@ -28,7 +28,7 @@ from ..foundations import (
 from ..linalg import minimum_norm_multipliers
 from ..mechanism import AbstractLinkage
 from ..reaction import ReactionReport, analyse_reactions
-from ..system import Mode, State, System, angles, as_state, check_state, extent, rows_at
+from ..system import Mode, State, System, angles, as_state, check_state, extent, lock_coordinates, rows_at
 from ..topology import Lock
 from .quantities import inputs_of, over_states
 from .wrench import Frame, Wrench, wrenches_at_rest
@@ -162,17 +162,19 @@ def _holding(system: System, state: State, hold: Sequence[str]) -> Mode:
     old, none = state.mode, np.zeros(len(hold), state.q.dtype)
     active = np.ones(system.m, bool) if old is None else old.active
     join = lambda a, b: as_jax(b if a is None else arrays_of(a).append(a, b))
-    return Mode(
+    mode = Mode(
         locks=(
             *(() if old is None else old.locks),
             *(Lock(name, at=0.0, name=_row(name)).row(system) for name in hold),
         ),
-        # A held value has no part in statics, as v = 0 and only ∂s/∂q counts; a sliding brake exerts nothing at rest.
         active=join(active, np.ones(len(hold), bool)),
         lock_values=join(None if old is None else old.lock_values, none),
-        drag=join(None if old is None else 0 * old.drag, none),
+        drag=join(None if old is None else 0 * old.drag, none),  # a sliding brake exerts nothing at rest
         armed=as_jax(np.zeros(0, bool)),
     )
+    values = lock_coordinates(system.in_mode(mode), state.t, state.q)
+    own = slice(len(values) - len(hold), None)
+    return dataclasses.replace(mode, lock_values=mode.lock_values.at[own].set(values[own]))
 
 
 class _Balance(eqx.Module):
