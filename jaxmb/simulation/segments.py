@@ -29,6 +29,8 @@ from .regular import regular_if_possible
 from .state_vector import StateVector
 from .vector_field import VectorField
 
+# The stages of a segment in their order; the last one only where there are guards.
+TRANSITION, MOTION, LOCATION = range(3)
 # So many instants an event may be off where Diffrax has found it on the interpolation.
 LOCATED = 100
 
@@ -182,15 +184,15 @@ class Run(eqx.Module):
 
     def look(self, segment: Segment, stage: Array) -> Segment:
         """The segment after a stage: its state on the constraints, and what is due there."""
-        t, mode, last = segment.t, segment.mode, stage == len(self.stages) - 1
+        t, mode, last = segment.t, segment.mode, stage == (LOCATION if self.plan.guarded else MOTION)
         # Before an event is located it is seen from the constraints, while the state stays as the motion has left it.
-        unlocated = (stage == 1) & ~last
+        unlocated = (stage == MOTION) & ~last
         field = self.field(segment)
         in_use = field.independent(t, segment.y)
         # By the rows of the mode after a transition: those that begin to act hold to the tolerance of `fitting` only.
         y = tree_where(segment.displaced | unlocated, field.correct(t, segment.y, in_use), segment.y)
         if field.takes_samples:
-            y = lax.cond(stage == 0, lambda: field.after_sample(t, y, in_use), lambda: y)
+            y = lax.cond(stage == TRANSITION, lambda: field.after_sample(t, y, in_use), lambda: y)
         sight = self._sight(field, segment, y, in_use, unlocated) if self.plan.guarded else None
         before, after = (None, None) if sight is None else sight.guards[:2]
         plan, state = lax.stop_gradient((self.plan, State(t, y.q, y.v, self.scale)))
@@ -410,7 +412,7 @@ def run_through(run: Run, state: State, consistent: Bool[Array, ""]) -> tuple[Se
     stages = jnp.tile(jnp.arange(len(run.stages)), count)
     last, records = lax.scan(_turns(run, first), first, stages)
     of_stage = lambda k: jax.tree.map(lambda x: x[k :: len(run.stages)], records[k])
-    (occurred, t, due, before, *jumps), (after, phases) = of_stage(0), of_stage(1)
+    (occurred, t, due, before, *jumps), (after, phases) = of_stage(TRANSITION), of_stage(MOTION)
     unfinished = ~last.done & (last.result == RESULTS.successful)
     last = dataclasses.replace(last, result=RESULTS.where(unfinished, RESULTS.events_exhausted, last.result))
 
