@@ -94,8 +94,8 @@ def result_of(*verdicts: tuple[Array, Any]) -> RESULTS:
     return result
 
 
-def announce(result: RESULTS) -> None:
-    """Raises if a result is not a success, where results are not traced; of several it names the first.
+def announce(result: RESULTS, where: str = "") -> None:
+    """Raises if a result is not a success, where results are not traced; of several it names the first; `where` begins the message.
 
     Raises:
         RuntimeError: with the message of the result.
@@ -108,7 +108,9 @@ def announce(result: RESULTS) -> None:
     index = tuple(int(i) for i in np.argwhere(failed)[0])
     first = jax.tree.map(lambda x: x[index], result)
     raise RuntimeError(
-        RESULTS[first] + (f" This happens at index {', '.join(map(str, index))} of the motion." if index else "")
+        where
+        + RESULTS[first]
+        + (f" This happens at index {', '.join(map(str, index))} of the motion." if index else "")
     )
 
 

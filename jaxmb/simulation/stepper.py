@@ -15,14 +15,13 @@ from ..control import AbstractController, AbstractInstant, AbstractStepper, Samp
 from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import (
     RESULTS,
-    SUCCESS,
     Blank,
     Count,
     Key,
     Numbers,
     Positive,
+    announce,
     as_parameters,
-    codes,
     contract,
     default_float,
     enforce,
@@ -108,8 +107,8 @@ class Stepper(AbstractStepper):
             RuntimeError: where a step fails, with `throw` and where numbers are known: the time and the text of its result.
         """
         after, result = _step(self, state, u)
-        if self.throw and is_concrete(state, result) and bool(np.any(codes(result) != codes(SUCCESS))):
-            raise RuntimeError(f"The step from t = {float(state.t):g} s on fails: {RESULTS[result]}")
+        if self.throw and is_concrete(state):
+            announce(result, f"The step from t = {float(state.t):g} s on fails: ")
         return after
 
     def with_result(self, state: State, u: Numbers | None = None) -> tuple[State, RESULTS]:
