@@ -11,13 +11,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
 import pytest
 from scipy.optimize import brentq
 
 import jaxmb as jm
-from jaxmb.runge_kutta import at_parts, begins_and_ceases
-from jaxmb.simulation.guard import SAMPLES_PER_STEP, STEPS_PER_RUN, Bisection, Guard
+from jaxmb.runge_kutta import guarded
+from jaxmb.simulation.guard import SAMPLES_PER_STEP, STEPS_PER_RUN, Guard
 from jaxmb.simulation.phase import Phase, Phases
 from jaxmb.simulation.segments import LOCATED, Events, Run, Segment, Sight, run_through
 from jaxmb.simulation.solver import ConstrainedSolver
@@ -32,13 +31,24 @@ TIGHT = {"stepsize_controller": dfx.PIDController(rtol=1e-10, atol=1e-12)}
 
 
 @pytest.mark.parametrize(
-    ("rises", "falls", "seen"),
-    [(1.3, 1.7, True), (0.5, 0.9, False), (1.6, 3.2, False), (3.2, 4.5, False)],
+    ("rises", "falls", "too_long", "at_end"),
+    [(1.3, 1.7, True, False), (0.5, 0.9, False, False), (1.6, 3.2, False, True), (3.2, 4.5, False, False)],
     ids=["within the step", "before it", "until after it", "after it"],
 )
-def test_a_guard_that_rises_and_falls_within_a_step_is_seen(rises, falls, seen):
-    holds = lambda t: (t - rises) * (falls - t) > 0
-    assert bool(begins_and_ceases(at_parts(holds, jnp.array(1.0), jnp.array(3.0), SAMPLES_PER_STEP))) == seen
+def test_a_guard_that_rises_and_falls_within_a_step_is_seen(rises, falls, too_long, at_end):
+    guard = lambda t: ((t - rises) * (falls - t) > 0,) * 2
+    found = guarded(guard, jnp.array(1.0), jnp.array(3.0), SAMPLES_PER_STEP)
+    assert [bool(x) for x in found[:2]] == [too_long, at_end]
+    assert rises < found[2] < rises + 4e-16 * 3 if at_end else found[2] == 3
+
+
+def test_a_guard_is_found_at_the_resolution_of_time_where_it_begins_to_hold():
+    """And at the end of a step where it ends a run that does not begin to hold, as one that has left zero."""
+    for begins, expected in ((True, 1234.5), (False, 2000.0)):
+        guard = lambda t, begins=begins: (t > 1234.5, (t > 1234.5) & begins)
+        too_long, holds, found = guarded(guard, jnp.array(1000.0), jnp.array(2000.0), SAMPLES_PER_STEP)
+        assert not too_long
+        assert holds and expected <= found < expected + 5e-13 and (begins or found == expected)
 
 
 # A mass on a plane under a periodic force, m q̈ = −m g + A sin(ω t + a) + N, N ≥ 0
@@ -243,28 +253,6 @@ def test_the_state_at_an_event_is_where_its_guard_is_zero():
     assert int(solution.events.count) == 1 and np.isnan(unused[0]) and not unused[1].any() and not unused[2]
 
 
-def test_bisection_ends_at_the_resolution_of_time():
-    """Far from zero numbers of double precision lie further apart than an absolute tolerance asks for."""
-    rising = lambda t, _: t - 1234.5
-    found = optx.root_find(rising, Bisection(1e-15, 1e-15), jnp.array(1500.0), options={"lower": 1e3, "upper": 2e3})
-    assert 1234.5 < found.value < 1234.5 + 2e-12
-
-
-def test_bisection_ends_where_it_is_as_exact_as_asked_for():
-    """After the end has been looked at the interval is halved until it is within either tolerance; without a zero the end is returned at once."""
-    within = {"lower": 0.0, "upper": 1000.0}
-
-    def found(guard, rtol, atol):
-        root = optx.root_find(guard, Bisection(rtol, atol), jnp.array(500.0), options=within, throw=False)
-        return float(root.value), int(root.stats["num_steps"])
-
-    rising = lambda t, _: t - 700.0
-    assert found(rising, 1e-2, 0.0) == (703.125, 1 + 8) and found(rising, 0.0, 10.0) == (703.125, 1 + 7)
-    assert found(rising, 1e-2, 1.0) == (703.125, 1 + 7)
-    for nothing in (lambda t, _: t - 2000.0, lambda t, _: t - 1000.0, lambda t, _: jnp.where(t < 1000, t, jnp.inf)):
-        assert found(nothing, 1e-2, 0.0) == (1000.0, 1)
-
-
 FREE = jm.System(("x",), mass=lambda t, q, p: jnp.eye(1))
 NO_MODE = jm.system.Mode((), jnp.ones(0, bool), jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, bool))
 
@@ -276,35 +264,28 @@ def field_of(system):
     )
 
 
-def test_the_guard_of_a_run_is_the_largest_one_or_tells_that_one_has_left_zero():
-    """Not before the time from which on guards are looked at, and only where events wait for that. How often they are is told."""
+def test_a_motion_ends_where_a_guard_has_risen_or_left_zero():
+    """Not before the time from which on guards are looked at. How often they are is told."""
     page = " ".join((pathlib.Path(__file__).parents[1] / "docs" / "topology.md").read_text().split())
     assert f"at most 1/{STEPS_PER_RUN} of the run" in page
     assert f"shorter than 1/{STEPS_PER_RUN * SAMPLES_PER_STEP} of the run" in page
     field, y = field_of(FREE), StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(()))
 
-    def value(values, leaving, t=2.0, waits=True):
+    def ends(values, leaving, t=2.0):
         told = lambda *_: (None, jnp.array(values), jnp.array(leaving))
-        plan = SimpleNamespace(guards_in_run=told, waits=(False, waits))
-        return float(Guard.value(SimpleNamespace(plan=plan, mode=None, since=1.0), field, jnp.asarray(t), y))
+        guard = SimpleNamespace(plan=SimpleNamespace(guards_in_run=told), mode=None, since=1.0)
+        return tuple(bool(x) for x in Guard.__call__(guard, field, jnp.asarray(t), y, jnp.zeros(0, bool)))
 
+    yes, no = (True, True), (False, False)
     cases = {
-        ((-1.0, 2.0), False): 2.0,
-        ((-1.0, -2.0), True): np.inf,
-        ((0.0, -2.0), True): np.inf,
-        ((0.5, -2.0), True): 0.5,
+        ((-1.0, 2.0), False): yes,
+        ((-1.0, -2.0), True): (True, False),
+        ((0.0, -2.0), True): (True, False),
+        ((0.5, -2.0), True): yes,
+        ((0.0, -2.0), False): no,
     }
-    assert {case: value(*case) for case in cases} == cases
-    assert [value((-1.0, x), True, t=t) for x in (2.0, -2.0) for t in (0.5, 1.0)] == [0.0, 0.0, -1.0, -1.0]
-    assert value((-1.0, -2.0), True, waits=False) == -1.0
-
-
-def test_the_time_at_which_a_guard_is_found_has_no_derivative_by_what_it_depends_on():
-    guard = SimpleNamespace(value=lambda field, t, y: field * y.packed[0] * t**2)
-    packed = lambda y: StateVector.of(*y, jnp.zeros(()))
-    found = lambda t, y, field: Guard.__call__(guard, t, packed(y), (field, "more"))
-    value, (by_t, *others) = jax.value_and_grad(found, argnums=(0, 1, 2))(2.0, jnp.array([[3.0], [4.0]]), 5.0)
-    assert value == 60 and by_t == 1 and not jnp.any(others[0]) and others[1] == 0
+    assert {case: ends(*case) for case in cases} == cases
+    assert all(ends((-1.0, x), True, t=t) == no for x in (2.0, -2.0) for t in (0.5, 1.0))
 
 
 def test_events_are_listed_with_what_they_cost():
@@ -326,8 +307,8 @@ class Between(eqx.Module):
     rises: jax.Array
     falls: jax.Array
 
-    def value(self, field, t, y, in_use):
-        return (t - self.rises) * (self.falls - t)
+    def __call__(self, field, t, y, in_use):
+        return ((t - self.rises) * (self.falls - t) > 0,) * 2
 
 
 class AlwaysThere(Plan):
@@ -339,34 +320,44 @@ class AlwaysThere(Plan):
         return None, jnp.array([7.0]), jnp.array(False)
 
 
-def test_a_step_is_rejected_within_which_a_guard_has_risen_and_fallen(monkeypatch):
-    """Not one at whose end it holds, nor one that has failed or cannot be made shorter."""
+def test_a_step_is_rejected_within_which_a_guard_has_risen_and_fallen_and_ends_the_motion_where_it_holds_at_the_end(
+    monkeypatch,
+):
+    """Not one that has failed; one that cannot be made shorter is not rejected. The time of the end is held: the state has the derivative there."""
     field, y, solver = (
         field_of(FREE),
         StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(())),
         ConstrainedSolver(dfx.Bosh3()),
     )
     record = solver.init(None, 0.0, 1.0, y, (field, jnp.ones(0, bool)))
-    dense = Interpolant(y.like(jnp.zeros((4, 3))), y, y, y).dense
 
-    @jax.jit
-    @jax.vmap
-    def error(rises, falls, end, good):
+    def step(rises, falls, end, good, shift):
+        """The interpolation goes from zero by s² (3 − 2 s) `shift`."""
         result = dfx.RESULTS.where(good, dfx.RESULTS.successful, dfx.RESULTS.breakdown)
-        monkeypatch.setattr(ConstrainedSolver, "_step", lambda *_: (y, y.like(y.packed + 0.1), dense, record, result))
+        to = y.like(jnp.full(3, shift))
+        dense = Interpolant(y.like(jnp.zeros((4, 3))), y, y, to).dense
+        monkeypatch.setattr(ConstrainedSolver, "_step", lambda *_: (to, y.like(y.packed + 0.1), dense, record, result))
         own = dataclasses.replace(field, guard=Between(rises, falls))
-        return solver.step(None, 1.0, end, y, (own, jnp.ones(0, bool)), record, False)[1].packed
+        y1, error, _, accepted, result = solver.step(None, 1.0, end, y, (own, jnp.ones(0, bool)), record, False)
+        stopped = accepted.ended & (result == dfx.RESULTS.breakdown)
+        return y1.packed[0], (error.packed[0], accepted.reached, stopped)
 
-    eps = float(np.finfo(float).eps)
+    eps, s = float(np.finfo(float).eps), 0.15
+    within = s**2 * (3 - 2 * s)
     cases = {
-        (1.3, 1.7, 3.0, True): np.inf,
-        (1.3, 3.5, 3.0, True): 0.1,
-        (0.5, 0.9, 3.0, True): 0.1,
-        (1.3, 1.7, 3.0, False): 0.1,
-        (1 + 2 * eps, 1 + 6 * eps, 1 + 8 * eps, True): 0.1,
+        (1.3, 1.7, 3.0, True): (np.inf, 3.0, False, 1.0),
+        (1.3, 3.5, 3.0, True): (0.1, 1.3, True, within),
+        (0.5, 0.9, 3.0, True): (0.1, 3.0, False, 1.0),
+        (1.3, 1.7, 3.0, False): (0.1, 3.0, False, 1.0),
+        (1.3, 3.5, 3.0, False): (0.1, 3.0, False, 1.0),
+        (1 + 2 * eps, 1 + 6 * eps, 1 + 8 * eps, True): (0.1, 1 + 8 * eps, False, 1.0),
     }
-    found = error(*map(jnp.array, zip(*cases, strict=True)))
-    np.testing.assert_array_equal(found, np.outer(list(cases.values()), np.ones(3)))
+    slopes = jax.jit(jax.vmap(jax.value_and_grad(step, argnums=(0, 2, 4), has_aux=True), in_axes=(0, 0, 0, 0, None)))
+    (y1, told), (by_rising, by_end, by_shift) = slopes(*map(jnp.array, zip(*cases, strict=True)), 2.0)
+    *expected, weight = (np.array(x) for x in zip(*cases.values(), strict=True))
+    for found, value in zip((*told, y1, by_shift), (*expected, 2 * weight, weight), strict=True):
+        np.testing.assert_allclose(found, value, rtol=1e-13)
+    assert not jnp.any(by_rising) and jnp.all(jnp.isfinite(by_end))
 
 
 class Told(SimpleNamespace):
@@ -428,7 +419,7 @@ def test_a_motion_is_ended_by_no_guard_before_two_instants_and_saves_times_withi
     """What is above zero where it begins, and does not act, leaves zero by then."""
     monkeypatch.setattr("jaxmb.simulation.segments.regular_if_possible", lambda method, field, t, y: field)
     given = []
-    keep = lambda inputs, method, event, **_: given.extend((inputs, event)) or object.__new__(Phase)
+    keep = lambda inputs, method, guard, **_: given.extend((inputs, guard)) or object.__new__(Phase)
     monkeypatch.setattr("jaxmb.simulation.segments.integrate", keep)
     field, y, instant = field_of(FREE), StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(())), 0.25
     plan, ts = (
@@ -441,11 +432,10 @@ def test_a_motion_is_ended_by_no_guard_before_two_instants_and_saves_times_withi
     assert slopes.tolist() == [0, 1, 1, 1, 0]  # also of the times at both ends
     given.clear()
     within(ts)
-    inputs, event = given
-    above = [float(event.cond_fn(t, y, (field,))) for t in 5 + instant * jnp.array([-1.0, 1.9, 2.0, 2.1, 3.1])]
-    assert above == [0, 0, 0, 7, 7] and event.cond_fn.plan.system is None
-    finder = event.root_finder
-    assert event.direction is True and (finder.rtol, float(finder.atol)) == (1e-15, 1e-6 * instant)
+    inputs, guard = given
+    times = 5 + instant * jnp.array([-1.0, 1.9, 2.0, 2.1, 3.1])
+    ends = [bool(guard(field, t, y, jnp.zeros(0, bool))[0]) for t in times]
+    assert ends == [False, False, False, True, True] and guard.plan.system is None
     assert (float(inputs.t0), float(inputs.t1), inputs.ts.tolist()) == (5, 8, [5, 5, 6, 8, 8])
 
 

@@ -787,7 +787,8 @@ def test_a_compiled_run_tells_what_its_program_has_made(monkeypatch):
             "failed": jnp.array(result == failed),
         }
         phase, tape = run(guard)
-        assert phase.result == told and phase.t == phase.accepted.end[0] == reached and not phase.irregular
+        assert phase.result == told and phase.t == phase.accepted.reached == reached and not phase.irregular
+        assert phase.accepted.ended == (told == dfx.RESULTS.event_occurred)
         assert list(phase.stats.values()) == [6, 5, 1] and phase.accepted.compiled == 5 and phase.accepted.sparse == 0
         assert phase.accepted.rows.in_use.all() and phase.accepted.failed == (result == failed)
         for found, factor in (
@@ -832,27 +833,31 @@ def test_a_run_in_diffraxs_loop_tells_what_that_has_made(monkeypatch):
     method, asked = Method(ConstrainedSolver(dfx.Bosh3()), *steps, 7, None), []
     times = jnp.ones(3), jnp.array([1.8]), jnp.append(jnp.arange(5.0), jnp.full(3, jnp.inf))
     states = [y0.like(k * jnp.arange(1.0, n + 1)[:, None] * jnp.ones(5)) for k, n in ((2, 3), (4, 1), (3, 8))]
-    accepted = dataclasses.replace(method.solver.init(None, 0.0, 1.0, y0, (field, in_use)), end=(jnp.array(3.9), y0))
+    accepted = method.solver.init(None, 0.0, 1.0, y0, (field, in_use))
+    accepted = dataclasses.replace(accepted, end=(jnp.array(3.9), y0), reached=jnp.array(1.8))
     counts = dict(num_steps=6, num_accepted_steps=4, num_rejected_steps=2, max_steps=7)
 
     def made(*given, **options):
         asked.append((given, options))
-        told = dict(ts=list(times), ys=states, solver_state=accepted, stats=counts, interpolation="whole")
+        told = dict(ts=list(times), ys=states, solver_state=record, stats=counts, interpolation="whole")
         return SimpleNamespace(**told, result=result)
 
     monkeypatch.setattr(integration, "compiled_step_of", lambda *_: "step")
     monkeypatch.setattr(integration, "silent", lambda run: run())
     monkeypatch.setattr(dfx, "diffeqsolve", made)
-    for own, result, failed, tape in (
-        (field, dfx.RESULTS.successful, False, True),
-        (dataclasses.replace(field, regular_only=RegularOnly(in_use)), dfx.RESULTS.breakdown, True, True),
-        (field, dfx.RESULTS.nonfinite, True, True),
-        (field, dfx.RESULTS.successful, False, False),
+    for own, result, ended, failed, tape in (
+        (field, dfx.RESULTS.successful, False, False, True),
+        (dataclasses.replace(field, regular_only=RegularOnly(in_use)), dfx.RESULTS.breakdown, False, True, True),
+        (field, dfx.RESULTS.nonfinite, False, True, True),
+        (field, dfx.RESULTS.breakdown, True, False, True),  # by a guard: no failure
+        (field, dfx.RESULTS.successful, False, False, False),
     ):
+        record = dataclasses.replace(accepted, ended=jnp.array(ended))
         inputs = PhaseInputs(own, jnp.zeros(()), jnp.array(2.0), y0, jnp.ones(3))
         phase, kept = integration._by_diffrax(inputs, method, None, not tape, tape)
-        assert phase.t == 1.8 and phase.result == result and list(phase.stats.values()) == [6, 4, 2]
-        assert phase.ys is states[0] and phase.interpolation == "whole" and phase.accepted is accepted
+        assert phase.t == 1.8 and phase.result == (dfx.RESULTS.event_occurred if ended else result)
+        assert list(phase.stats.values()) == [6, 4, 2]
+        assert phase.ys is states[0] and phase.interpolation == "whole" and phase.accepted is record
         np.testing.assert_array_equal(phase.y.packed, 4 * np.ones(5))
         assert phase.irregular == (own.regular_only is None)
         (term, _, t0, t1, first, start, (run, rows)), options = asked.pop()

@@ -1,7 +1,6 @@
 """Explicit Runge–Kutta methods, written once: a step, a run, their derivatives along a direction and their reverse sweeps."""
 
-from .method import at_parts as at_parts
-from .method import begins_and_ceases as begins_and_ceases
+from .method import guarded as guarded
 from .method import time_of_stage as time_of_stage
 from .run import RunProgram as RunProgram
 from .run_adjoint import RunAdjoint as RunAdjoint

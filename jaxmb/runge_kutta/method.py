@@ -104,14 +104,43 @@ def time_of_stage(t0: Array, t1: Array, c: Array) -> Array:
     return jnp.where(c == 1, t1, t0 + c * (t1 - t0))
 
 
-def at_parts(fn: Callable[[Array], Any], t0: Array, t1: Array, parts: int) -> Any:
-    """A function of time at the ends of so many equal parts of a step, one after the other."""
-    return lax.map(lambda part: fn(time_of_stage(t0, t1, part)), jnp.arange(1, parts + 1, dtype=t0.dtype) / parts)
+def guarded(guard: Callable[[Array], Sequence[Array]], t0: Array, t1: Array, parts: int) -> tuple[Array, Array, Array]:
+    """A step looked at by a guard, t ↦ (whether it holds, whether a run is to end where it begins to hold and not with the step).
 
+    Args:
+        guard: without derivatives.
+        t0: when the step begins,
+        t1: and ends.
+        parts: into how many parts it is divided, at whose ends the guard is looked at.
 
-def begins_and_ceases(holds: Array) -> Array:
-    """Whether something that holds at some of these times does no more at a later one."""
-    return jnp.any(holds[:-1] & ~holds[1:])
+    Returns:
+        Whether the step is too long, since the guard ceases to hold in it; whether it holds at the end; and when a run ends that ends by that:
+        with the step, or where the guard begins to hold, to the resolution of time.
+    """
+    t0, t1 = lax.stop_gradient((t0, t1))
+    resolution = jnp.finfo(t0.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
+    no = jnp.array(False)
+
+    def look(state: Any) -> Any:
+        begin, end, _, too_long, first = state
+
+        def part(state: Any, where: Array) -> Any:
+            lower, upper, begun, before, ceased = state
+            t = time_of_stage(begin, end, where)
+            holds, begins = guard(t)
+            lower, upper = jnp.where(begun | begins, lower, t), jnp.where(begun, upper, t)
+            return (lower, upper, begun | begins, holds, ceased | (before & ~holds)), begins
+
+        ends = jnp.arange(1, parts + 1, dtype=t0.dtype) / parts
+        (lower, upper, _, holds, ceased), begins = lax.scan(part, (begin, end, no, no, no), ends)
+        # It is looked for and not interpolated: a guard may have kinks and jumps, and must hold at the time that is returned.
+        within = begins[-1]
+        lower, upper = jnp.where(within, lower, end), jnp.where(within, upper, end)
+        return lower, upper, holds, jnp.where(first, ceased, too_long), no
+
+    searching = lambda state: state[-1] | (state[1] - state[0] > resolution)
+    _, reached, at_end, too_long, _ = lax.while_loop(searching, look, (t0, t1, no, no, ~no))
+    return too_long, at_end, reached
 
 
 def row(x: Array, k: Array) -> Array:

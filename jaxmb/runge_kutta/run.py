@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, PyTree
 
 from ..lanes import Call, Program, Shaped
-from .method import RungeKuttaProgram, at_parts, begins_and_ceases, time_at, with_row
+from .method import RungeKuttaProgram, guarded, time_at, with_row
 from .step import StepProgram
 
 
@@ -119,10 +119,10 @@ class RunProgram(RungeKuttaProgram):
             if self.guard is not None:
                 guard = call(self.guard)
                 value = lambda t: guard(*lax.stop_gradient((t, at(t), *fixed)))
-                too_long, holds, located = self._guarded(value, *carry[:2])
+                too_long, holds, reached = guarded(value, carry[0], carry[1], self.parts)
                 judged = lax.cond(too_long, lambda: verdict(True), lambda: judged)
                 end = judged[count] & holds, judged[2]
-                t = jnp.where(end[0], located(end[0]), carry[1])
+                t = jnp.where(end[0], reached, carry[1])
                 judged = [jnp.where(end[0], t, judged[0]), judged[1], jnp.where(end[0], at(t), judged[2]), *judged[3:]]
                 judged[count + 1] &= ~end[0]
             new, (accepted, proceed) = tuple(judged[:count]), judged[count : count + 2]
@@ -151,23 +151,3 @@ class RunProgram(RungeKuttaProgram):
         # At least one attempt is made: the caller takes the start for the end where a run has no duration.
         _, carry, _, _, ys, end, _, tape = lax.while_loop(lambda c: c[0], attempt, begin)
         return [*carry, ys, *end, *tape]
-
-    def _guarded(
-        self, guard: Callable[[Array], list[Array]], t0: Array, t1: Array
-    ) -> tuple[Array, Array, Callable[[Array], Array]]:
-        """Whether a step is too long, whether the guard holds at its end, and the time at which a run ends that has `occurred` so."""
-        holds, began = at_parts(guard, t0, t1, self.parts)
-        resolution = jnp.finfo(self.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
-
-        def halved(bracket: tuple[Array, Array]) -> tuple[Array, Array]:
-            lower, upper = bracket
-            t = lower + 0.5 * (upper - lower)
-            reached = guard(t)[1]
-            return jnp.where(reached, lower, t), jnp.where(reached, t, upper)
-
-        def located(occurred: Array) -> Array:
-            # Bisection, as a guard may have kinks and jumps, and must hold at the time that is found; of one that did not begin it is the end.
-            bracket = lax.stop_gradient((jnp.where(occurred & began[-1], t0, t1), t1))
-            return lax.while_loop(lambda x: x[1] - x[0] > resolution, halved, bracket)[1]
-
-        return begins_and_ceases(holds), holds[-1], located

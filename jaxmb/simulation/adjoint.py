@@ -15,6 +15,7 @@ from ..foundations import Blank, both_ways, shapes_of, tree_where
 from ..lanes import of_some
 from .compiled_adjoint import compiled_run_adjoint
 from .engine import adjoint_of, compiled_step_of, with_layout
+from .guard import Guard
 from .integration import solve
 from .method import Method
 from .phase import Phase, PhaseInputs, Tape
@@ -31,7 +32,7 @@ TWICE = (
 
 
 def integrate(
-    inputs: PhaseInputs, method: Method, event: dfx.Event | None = None, dense: bool = False, one_of_many: bool = False
+    inputs: PhaseInputs, method: Method, guard: Guard | None = None, dense: bool = False, one_of_many: bool = False
 ) -> Phase:
     """The motion from t₀ to t₁, or to an event, saved at times in between.
 
@@ -40,10 +41,10 @@ def integrate(
     """
     inputs = dataclasses.replace(inputs, field=with_layout(method, inputs.field, inputs.y0))
     if method.adjoint is not None:
-        return solve(inputs, method, event, dense)[0]
+        return solve(inputs, method, guard, dense)[0]
     # Nothing that a solver or a guard holds may be perturbed.
     detached = lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x
-    blank, arrays = Blank.of((inputs, *jax.tree.map(detached, (method, event)), dense))
+    blank, arrays = Blank.of((inputs, *jax.tree.map(detached, (method, guard)), dense))
     # A tape has the slopes of an explicit method only at its states, and a size.
     taped = is_explicit(method.solver.solver) and method.max_steps is not None and not dense
     compiled = inputs.field.regular_only is not None and compiled_step_of(method, inputs.field, inputs.y0) is not None
@@ -112,7 +113,7 @@ class _Derivative:
     """The derivative of a motion.
 
     Attributes:
-        blank: inputs, method, event and whether the motion is dense, without their arrays.
+        blank: inputs, method, guard and whether the motion is dense, without their arrays.
         count: how many these are.
         moving: which of them move.
         tape: what `_with_tape` has returned besides the motion, without its arrays; None if it is made anew on the way back.
@@ -127,8 +128,8 @@ class _Derivative:
         """The results as a function of what moves, and that."""
 
         def run(*arrays: Array) -> list[Array]:
-            inputs, method, event, dense = self.blank.filled(arrays)
-            phase, _ = solve(inputs, dataclasses.replace(method, adjoint=adjoint), event, dense)
+            inputs, method, guard, dense = self.blank.filled(arrays)
+            phase, _ = solve(inputs, dataclasses.replace(method, adjoint=adjoint), guard, dense)
             return jax.tree.leaves(_differentiable(phase))
 
         arrays = residuals[: self.count]

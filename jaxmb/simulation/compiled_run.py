@@ -23,7 +23,7 @@ from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
 from ..system import dense_work
 from .compiled_step import LARGEST_PROGRAM, StepResult, specialised
 from .engine import LARGEST_WORK, compiled_step_of
-from .guard import SAMPLES_PER_STEP, Guard, rises
+from .guard import SAMPLES_PER_STEP, Guard
 from .judgement import may_be_rejected
 from .method import Method
 from .phase import Phase, PhaseInputs, Tape
@@ -136,12 +136,12 @@ def compiled_run(
         lambda a, b: jnp.where(moves, a, b), jax.tree.unflatten(structure, results[: len(leaves)]), carry
     )
     ys, *rest = results[len(leaves) :]
-    result, end = carry.result, carry.y0
+    result, end, ended = carry.result, carry.y0, jnp.array(False)
     if guard is not None:
         ended, end, *rest = rest
+        ended, end = moves & ended, jnp.where(moves, end, y0.packed)
         occurred: PyTree = dfx.RESULTS.event_occurred
-        result = dfx.RESULTS.where(moves & ended, occurred, result)
-        end = jnp.where(moves, end, y0.packed)
+        result = dfx.RESULTS.where(ended, occurred, result)
     # The program ends at the largest number of steps without a word: a result of its own is made here.
     unfinished = (carry.t0 < t1) & (result == dfx.RESULTS.successful)
     too_many: PyTree = dfx.RESULTS.max_steps_reached
@@ -153,7 +153,7 @@ def compiled_run(
         stats=dict(
             num_steps=carry.steps, num_accepted_steps=carry.accepted, num_rejected_steps=carry.steps - carry.accepted
         ),
-        accepted=dataclasses.replace(_as_accepted(start, carry, field), rows=start.rows),
+        accepted=dataclasses.replace(_as_accepted(start, carry, field), rows=start.rows, ended=ended),
         irregular=jnp.array(False),
     )
     if not tape:
@@ -304,6 +304,7 @@ def _as_accepted(start: Accepted, carry: Carry, field: VectorField) -> Accepted:
         start,
         inner=(y.like(carry.slope), jnp.array(True)),
         end=(carry.t0, y.like(carry.y0)),
+        reached=carry.t0,
         basis=carry.basis,
         residual=carry.residual,
         compiled=carry.accepted,
@@ -352,8 +353,7 @@ def _parts(step: StepProgram, kind: _RunKind) -> tuple[Program, Program, Program
 
     def guard(t: Array, y: Array, in_use: Array, *numbers: Array) -> list[Array]:
         field, settings = kind.problem.filled(numbers)
-        value = settings.guard.value(specialised(field.dense), t, kind.flow(y), in_use)
-        return [value > 0, rises(value)]
+        return list(settings.guard(specialised(field), t, kind.flow(y), in_use))
 
     def between(t: Array, t0: Array, t1: Array, y0: Array, y1: Array, k: Array, shift: Array) -> list[Array]:
         return [Interpolant(*map(kind.flow, (k, y0, y1, shift))).at(solver.interpolation_cls, t0, t1, t).packed]

@@ -12,6 +12,7 @@ from ..foundations import silent
 from .clipping import ends_of_steps
 from .compiled_run import compiled_run
 from .engine import compiled_step_of
+from .guard import Guard
 from .method import Method
 from .phase import Phase, PhaseInputs, Tape
 from .solver import derivative, regular_derivative
@@ -19,15 +20,14 @@ from .stages import is_explicit
 
 
 def solve(
-    inputs: PhaseInputs, method: Method, event: dfx.Event | None, dense: bool = False, tape: bool = False
+    inputs: PhaseInputs, method: Method, guard: Guard | None, dense: bool = False, tape: bool = False
 ) -> tuple[Phase, Tape | None]:
     """The motion; with `tape` also the accepted steps.
 
     Where all steps are regular compiled code may make the motion as a whole. If a step turns out to be irregular, or if there is no such
     code, Diffrax's loop makes it.
     """
-    field, options = inputs.field, (method, event, dense, tape)
-    guard = None if event is None else event.cond_fn
+    field, options = inputs.field, (method, guard, dense, tape)
     motion = None if field.regular_only is None else compiled_run(inputs, method, guard, tape)
     if motion is None:
         motion = _by_diffrax(inputs, *options)
@@ -41,16 +41,15 @@ def solve(
 
 
 def _by_diffrax(
-    inputs: PhaseInputs, method: Method, event: dfx.Event | None, dense: bool, tape: bool
+    inputs: PhaseInputs, method: Method, guard: Guard | None, dense: bool, tape: bool
 ) -> tuple[Phase, Tape | None]:
     # Found here and not handed over: as a fallback this is kept for ever, and the step's programs are large.
     step = compiled_step_of(method, inputs.field, inputs.y0)
     field, steps = inputs.field, dfx.SubSaveAt(t0=True, steps=True) if tape else None
     controller = method.controller
     assert controller is not None
-    guard = None if event is None else event.cond_fn
     field = dataclasses.replace(field, step=step, until=jax.lax.stop_gradient(inputs.t1), guard=guard)
-    # The end is saved apart: where an event ends the motion it is none of the given times.
+    # The end is saved apart: where a guard ends the motion it is none of the given times.
     subs = [dfx.SubSaveAt(ts=inputs.ts), dfx.SubSaveAt(t1=True), steps]
     # Diffrax's errors of times and of the first step are checks of ours, see `simulate`.
     run = lambda: dfx.diffeqsolve(
@@ -62,7 +61,6 @@ def _by_diffrax(
         inputs.y0,
         (field, jnp.ones(field.system.m, bool)),
         saveat=dfx.SaveAt(subs=subs[: 3 if tape else 2], dense=dense, solver_state=True),
-        event=event,
         stepsize_controller=controller,
         # Without an adjoint nothing is differentiated through the loop.
         adjoint=method.adjoint or dfx.ForwardMode(),
@@ -74,6 +72,8 @@ def _by_diffrax(
     times: PyTree = solution.ts
     states: PyTree = solution.ys
     accepted: PyTree = solution.solver_state
+    occurred: PyTree = dfx.RESULTS.event_occurred
+    result = dfx.RESULTS.where(accepted.ended, occurred, solution.result)
     # The counts that compiled runs have too: both must return the same structure.
     counts = ("num_steps", "num_accepted_steps", "num_rejected_steps")
     stats = {name: jnp.asarray(solution.stats[name]) for name in counts}
@@ -82,9 +82,9 @@ def _by_diffrax(
     irregular = jnp.array(field.regular_only is None)
     phase = Phase(
         ys=states[0],
-        t=times[1][0],
+        t=accepted.reached,
         y=last,
-        result=solution.result,
+        result=result,
         stats=stats,
         accepted=accepted,
         irregular=irregular,
@@ -92,7 +92,7 @@ def _by_diffrax(
     )
     if not tape:
         return phase, None
-    failed = (solution.result == dfx.RESULTS.breakdown) | (solution.result == dfx.RESULTS.nonfinite)
+    failed = (result == dfx.RESULTS.breakdown) | (result == dfx.RESULTS.nonfinite)
     count = stats["num_accepted_steps"] - failed
     last, end = accepted.end
     ends = jnp.append(ends_of_steps(controller, times[2][1:]), jnp.inf)

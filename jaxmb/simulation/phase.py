@@ -101,7 +101,7 @@ class Tape(eqx.Module):
     """The accepted steps; what lies behind the last one is not used, and holds anything.
 
     Attributes:
-        ts: times (K,) at which they begin and end; where an event has ended the last one, that time.
+        ts: times (K,) at which they begin, and behind the last one where the motion ends.
         ys: the states there.
         count: how many there are; a last one that has failed is none.
         ends: when each of them has ended (K,), before a jump of the vector field, and events aside.

@@ -21,7 +21,7 @@ from .adjoint import integrate
 from .drift import AbstractDrift
 from .engine import compiled_step_of
 from .feedback import FeedbackLoop, breaks_of, initial_state
-from .guard import Bisection, Guard
+from .guard import Guard
 from .judgement import verdict
 from .method import Method
 from .phase import Phase, PhaseInputs, Phases
@@ -31,7 +31,7 @@ from .vector_field import VectorField
 
 # The stages of a segment in their order; the last one only where there are guards.
 TRANSITION, MOTION, LOCATION = range(3)
-# So many instants an event may be off where Diffrax has found it on the interpolation.
+# So many instants an event may be off that was found on the interpolation of a step.
 LOCATED = 100
 
 
@@ -295,19 +295,16 @@ class Run(eqx.Module):
 
     def _motion(self, field: VectorField, mode: Mode, t: Array, until: Array, y: StateVector) -> Phase:
         """The motion in one mode, ended by a guard that reaches zero; all times within it are saved."""
-        event = None
+        guard = None
         if self.plan.guarded:
-            instant = self.plan.instant
-            guard = Guard(eqx.tree_at(lambda p: p.system, self.plan, None), mode, t + 2 * instant)
-            # Rising zeros only: with either direction a guard would act again as it leaves zero after its transition.
-            event = dfx.Event(guard, Bisection(1e-15, 1e-6 * instant), direction=True)
+            guard = Guard(eqx.tree_at(lambda p: p.system, self.plan, None), mode, t + 2 * self.plan.instant)
         field = regular_if_possible(self.method, field, t, y)
         # Derivatives are those of `ts` at both ends.
         within = jnp.where(self.ts < t, t, jnp.where(self.ts > until, until, self.ts))
-        return integrate(PhaseInputs(field, t, until, y, within), self.method, event, one_of_many=True)
+        return integrate(PhaseInputs(field, t, until, y, within), self.method, guard, one_of_many=True)
 
     def location(self, segment: Segment) -> tuple[Segment, None]:
-        """The time and state of an event, without the error of the interpolation on which Diffrax finds it: a Newton step along the motion.
+        """The time and state of an event, without the error of the interpolation on which it was found: a Newton step along the motion.
 
         No event if the motion has ended only because a guard has left zero.
         """

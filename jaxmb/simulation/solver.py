@@ -15,7 +15,7 @@ from ..deferral import with_fallback
 from ..foundations import tree_where, where_needed
 from ..kinematics import NEAR, Rows
 from ..linalg import BlockMatrix, SparseRows, lowered
-from ..runge_kutta import at_parts, begins_and_ceases
+from ..runge_kutta import guarded
 from .certificate import certify_dense
 from .compiled_step import CompiledStep, StepResult, basis_shape
 from .guard import SAMPLES_PER_STEP
@@ -99,6 +99,8 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         start = Accepted(
             inner=inner,
             end=(t0, y0),
+            ended=no,
+            reached=t0,
             rows=rows,
             certified=no,
             basis=basis,
@@ -160,22 +162,30 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     ) -> Any:
         """One step of the inner solver, its correction and its verdict; where that is a failure no state within the step is reached.
 
-        A step within which a guard rises above zero and falls again is rejected, as one whose error is too large.
+        A step within which a guard rises above zero and falls again is rejected, as one whose error is too large; one at whose end a guard ends
+        the motion ends it with the state there, or where the guard has risen.
         """
         (field, _), t0, t1 = args, jnp.asarray(t0), jnp.asarray(t1)
         guard, field = field.guard, dataclasses.replace(field, guard=None)
         start = StepStart(field=field, t0=t0, t1=t1, y0=y0, before=solver_state, jumped=jnp.asarray(made_jump))
-        attempt = with_verdict(*self._step(terms, start))
-        if guard is None:
-            return attempt
-        y1, error, dense, accepted, result = attempt
-        within = (guard, t0, t1, dense, dataclasses.replace(field, step=None), accepted.rows.in_use)
-        guard, begin, end, detached, field, in_use = lax.stop_gradient(within)
-        at = self.interpolation_cls(t0=begin, t1=end, **detached).evaluate
-        holds = lambda t: guard.value(field, t, at(t), in_use) > 0
-        # One that still holds at the end is an event, which Diffrax finds itself; only one that has ceased to would be missed.
-        passed = begins_and_ceases(at_parts(holds, begin, end, SAMPLES_PER_STEP)) & may_be_rejected(result, t0, t1)
-        return y1, jax.tree.map(lambda e: jnp.where(passed, jnp.inf, e), error), dense, accepted, result
+        y1, error, dense, accepted, result = self._step(terms, start)
+        ended, reached = jnp.array(False), t1
+        if guard is not None:
+            path = self.interpolation_cls(t0=t0, t1=t1, **dense)
+            fixed = (guard, dataclasses.replace(field, step=None), path, accepted.rows.in_use)
+            guard, field, detached, in_use = lax.stop_gradient(fixed)
+            holds = lambda t: guard(field, t, detached.evaluate(t), in_use)
+            too_long, at_end, reached = guarded(holds, t0, t1, SAMPLES_PER_STEP)
+            too_long &= may_be_rejected(result, t0, t1)
+            error = jax.tree.map(lambda e: jnp.where(too_long, jnp.inf, e), error)
+            ended = at_end & dfx.is_okay(result)
+            reached = jnp.where(ended, reached, t1)
+            y1 = tree_where(ended, path.evaluate(reached), y1)
+        accepted = dataclasses.replace(accepted, ended=ended, reached=reached)
+        *attempt, result = with_verdict(y1, error, dense, accepted, result)
+        # Diffrax's loop ends by any failure of an accepted step, but not by an event that a step tells of.
+        failure: PyTree = dfx.RESULTS.breakdown
+        return *attempt, dfx.RESULTS.where(ended, failure, result)
 
     def _step(self, terms: PyTree, start: StepStart) -> Any:
         step, until = start.field.step, start.field.until

@@ -108,7 +108,9 @@ class Accepted(eqx.Module):
 
     Attributes:
         inner: the inner solver's state; of an explicit one the slope at the end before its correction, and whether there is one.
-        end: when and where the latest step ended.
+        end: when and where the latest step ended, events aside.
+        ended: whether a guard has ended the motion in it,
+        reached: and when; otherwise when it ended.
         rows: the decision about rows at the latest state from which a step has started.
         certified: whether the same rows are certainly right where the latest step ended.
         basis: of the rows in use where the latest step ended, see `corrected_end`; without columns where nobody needs it.
@@ -125,6 +127,8 @@ class Accepted(eqx.Module):
 
     inner: PyTree
     end: tuple[Scalar, StateVector]
+    ended: Bool[Array, ""]
+    reached: Scalar
     rows: Rows
     certified: Bool[Array, ""]
     basis: Float[Array, "m n"]

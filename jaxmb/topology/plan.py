@@ -107,7 +107,7 @@ class Plan(eqx.Module):
         return values.at[:count].set(jnp.where(self._able(context), values[:count], -1))
 
     def guards_in_run(
-        self, system: System, mode: Mode, state: State, u: Array | None, in_use: Bool[Array, " m"] | None = None
+        self, system: System, mode: Mode, state: State, u: Array | None, in_use: Bool[Array, " m"]
     ) -> tuple[Float[Array, " g"], Float[Array, " g"], Bool[Array, ""]]:
         """The guards, the same with −1 for events that wait, and whether one of these has left zero.
 
@@ -116,7 +116,7 @@ class Plan(eqx.Module):
             mode: the mode.
             state: time, coordinates and velocities.
             u: inputs.
-            in_use: the independent rows, if they are known.
+            in_use: the independent rows.
         """
         context, count = self._context(system, mode, state, u, in_use), len(self.events)
         values, waiting = self.guards(context), jnp.array(self.waits) & self._able(context) & ~mode.armed
