@@ -44,7 +44,7 @@ class OperationGraph:
         self._applied: dict[str, dict[tuple[int, ...], int]] = collections.defaultdict(dict)
         self._suspects_of: dict[int, int] = {}
         self._numbered: dict[int, int] = {}
-        self._guarded_count = 0
+        self._guards: set[int] = set()
         self.angles: dict[int, tuple[int, int]] = {}
 
     def constant(self, value: float | int | bool | np.generic) -> int:
@@ -85,7 +85,7 @@ class OperationGraph:
     @property
     def size(self) -> int:
         """How many nodes there are that may become operations."""
-        return len(self.operations) - self._guarded_count
+        return len(self.operations) - len(self._guards)
 
     def _node(self, operation: str, arguments: tuple[int, ...], value: Hashable = None) -> int:
         # By type too: True == 1.0.
@@ -113,13 +113,12 @@ class OperationGraph:
 
     def _guarded(self, i: int, suspects: int) -> int:
         """A number that is NaN where one of these nodes, which are bits, is not finite."""
-        if self._is(i, GUARDED):
+        if i in self._guards:
             i, suspects = self.arguments[i][0], self.values[i] | suspects
         if not suspects:
             return i
-        before = len(self.operations)
         node = self._node(GUARDED, (i,), suspects)
-        self._guarded_count += len(self.operations) - before
+        self._guards.add(node)
         return node
 
     def _suspects(self, i: int) -> int:
@@ -150,7 +149,7 @@ class OperationGraph:
         node = applied.get(arguments)
         if node is None:
             # Guards come out of sums and products, in which zeros are zeros then.
-            hoists = self.exact and operation in _UNBROKEN and any(self._is(i, GUARDED) for i in arguments)
+            hoists = operation in _UNBROKEN and not self._guards.isdisjoint(arguments)
             simplified = self._guard_hoisted if hoists else self._simplified
             node = applied[arguments] = simplified(operation, *arguments)
         return node
@@ -161,9 +160,8 @@ class OperationGraph:
         return [applied.get(each) or self.apply(operation, *each) for each in zip(*arguments, strict=True)]
 
     def _guard_hoisted(self, operation: str, *arguments: int) -> int:
-        guarded = [self._is(i, GUARDED) for i in arguments]
-        bare = [self.arguments[i][0] if has else i for i, has in zip(arguments, guarded, strict=True)]
-        suspects = (self.values[i] for i, has in zip(arguments, guarded, strict=True) if has)
+        bare = [self.arguments[i][0] if i in self._guards else i for i in arguments]
+        suspects = [self.values[i] for i in arguments if i in self._guards]
         return self._guarded(self.apply(operation, *bare), functools.reduce(operator.or_, suspects))
 
     def _simplified(self, operation: str, *arguments: int) -> int:
@@ -171,7 +169,7 @@ class OperationGraph:
             differ = self.apply("xor", *arguments)
             return differ if operation == "ne" else self.apply("not", differ)
         kinds = self.operations
-        if operation in OPERATIONS and all(kinds[i] == CONSTANT for i in arguments):
+        if kinds[arguments[0]] == CONSTANT and all(kinds[i] == CONSTANT for i in arguments) and operation in OPERATIONS:
             with np.errstate(all="ignore"):
                 return self.constant(OPERATIONS[operation].fold(*(np.asarray(self.values[i])[()] for i in arguments)))
         simplify = _SIMPLIFICATIONS.get(operation)
@@ -319,9 +317,11 @@ class OperationGraph:
 
     def _needed(self, i: int) -> tuple[int, ...]:
         """A node's arguments, and what it is guarded by."""
-        if not self._is(i, GUARDED):
+        if i not in self._guards:
             return self.arguments[i]
-        return (*self.arguments[i], *(node for node, k in self._numbered.items() if self.values[i] >> k & 1))
+        # Numbered nodes stand in the order of their bits, the lowest first.
+        bits = f"{self.values[i]:b}"[::-1]
+        return (*self.arguments[i], *(node for node, bit in zip(self._numbered, bits, strict=False) if bit == "1"))
 
     def lowered(self, ids: Iterable[int]) -> tuple["OperationGraph", dict[int, int]]:
         """A graph that does the same by operations alone, for these nodes, and which of its nodes are which."""

@@ -10,6 +10,9 @@ from ..lanes import WRITING, Program, Shaped, unavailable
 
 Function = Callable[..., Sequence[Array]]
 
+# These functions take more operations than are allowed where the square of the rows times the columns is more than this, and need not be tried.
+MOST = 24**3
+
 
 def small(fn: Function) -> Function:
     """A function of arrays without derivative, by compiled code where that can be had and the arrays are small.
@@ -33,4 +36,6 @@ def small(fn: Function) -> Function:
 
 @functools.lru_cache(maxsize=256)
 def _compiled(fn: Function, shapes: tuple[Shaped, ...]) -> Program | None:
+    if max(s.shape[0] * s.size for s in shapes if s.shape) > MOST:
+        return None
     return Program.callee(functools.partial(fn, quick=True), *shapes)

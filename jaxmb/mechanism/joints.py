@@ -1,5 +1,6 @@
 """The interface of a mechanism to the engine, and its system in absolute coordinates."""
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -9,7 +10,16 @@ from jaxtyping import Array, Float
 
 from ..foundations import is_concrete, listing
 from ..reaction import analyse_reactions
-from ..system import BodyRows, BrakeForce, JointDirections, LockResidual, LockRow, Mode, State, System
+from ..system import (
+    BodyRows,
+    BrakeForce,
+    Holonomic,
+    JointDirections,
+    LockResidual,
+    PoseFunctions,
+    State,
+    System,
+)
 from .friction import complete_system
 from .joint_rows import joint_rows, joint_terms, wrench_map
 from .linkage import AbstractLinkage, linkage_of
@@ -111,7 +121,7 @@ def absolute(system: System) -> System:
     free = complete_system(linkage_of(system).absolute, system.params)
     if isinstance(system.actuation_fn, JointDirections):  # a controller's, in place of the actuators
         free = free.acting_at(system.actuation_fn.names)
-    return free if system.active is None else free.in_mode(_same_mode(system, free))
+    return free if system.active is None else _in_same_mode(system, free)
 
 
 class _InOtherCoordinates(eqx.Module):
@@ -125,23 +135,18 @@ class _InOtherCoordinates(eqx.Module):
         return self.fn(t, self.own.measure(self.other.poses(q, params), params), params)
 
 
-def _same_mode(system: System, free: System) -> Mode:
-    """The mode of a system, for its build in absolute coordinates."""
+def _in_same_mode(system: System, free: System) -> System:
+    """The build of the same mechanism in absolute coordinates, in the mode of a system."""
     # `absolute` asks only for systems in a mode; this tells the type checker.
     assert system.active is not None
-    locks = [(c.name, c.fn) for c in system.constraints if isinstance(c.fn, LockResidual)]
-    active = [
-        jnp.broadcast_to(
-            system.active[system.rows[name].start] if name in system.rows else True, part.stop - part.start
-        )
-        for name, part in free.rows.items()
-    ]
-    rows = tuple(
-        LockRow(name, _InOtherCoordinates(lock.fn, linkage_of(system), linkage_of(free)), lock.wraps)
-        for name, lock in locks
-    )
-    drag = system.resistance_fn.drag if isinstance(system.resistance_fn, BrakeForce) else jnp.zeros(len(locks))
-    values = jnp.stack([lock.value for _, lock in locks]) if locks else jnp.zeros(0)
-    own = [system.active[system.rows[name].start][None] for name, _ in locks]
-    # Order of a mode: rows of constraints, then those of locks, as `System.in_mode` counts them.
-    return Mode(rows, jnp.concatenate([jnp.zeros(0, bool), *active, *own]), values, drag, jnp.zeros(0, bool))
+    first = {name: system.active[part.start] for name, part in system.rows.items()}
+    locks = {c.name: c.fn for c in system.constraints if isinstance(c.fn, LockResidual)}
+    active = [jnp.broadcast_to(first.get(name, True), part.stop - part.start) for name, part in free.rows.items()]
+    active = jnp.concatenate([jnp.zeros(0, bool), *active, *(first[name][None] for name in locks)])
+    brakes = system.resistance_fn
+    if not isinstance(brakes, BrakeForce):
+        return free.with_locks(active, (), (), None)
+    there = lambda fn: _InOtherCoordinates(fn, linkage_of(system), linkage_of(free))
+    # One constraint for all of them, so that the coordinates of the other build are measured once.
+    rows = Holonomic("locks", there(PoseFunctions(tuple(locks.values()))), dict.fromkeys(locks, 1))
+    return free.with_locks(active, [rows], [len(locks)], dataclasses.replace(brakes, fn=there(brakes.fn)))

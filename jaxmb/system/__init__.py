@@ -7,7 +7,7 @@ from .inertia import AbstractInertia, LagrangianInertia, MassInertia, Rate, jaco
 from .joints import AbstractJoints, BodyRows, Topology
 from .massless import Massless, first_state, massless, massless_at
 from .measure import Values, angles, as_state, extent, free_acceleration, measure, rounding_nearby, with_rate
-from .mode import BrakeForce, Coordinate, LockResidual, LockRow, Mode, in_turn
+from .mode import BrakeForce, Coordinate, LockResidual, LockRow, Mode, PoseFunctions, in_turn
 from .names import Names, rows_of
 from .sparsity import dense_work, layout_of, linear_algebra, with_layout
 from .state import Scale, State

@@ -74,12 +74,23 @@ class LockResidual(eqx.Module):
         return in_turn(gap) if self.wraps else gap
 
 
+class PoseFunctions(eqx.Module):
+    """Numbers that are functions of the pose, as one function."""
+
+    fns: tuple[Callable[..., Array], ...]
+
+    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: PyTree) -> Float[Array, " k"]:
+        """All of them."""
+        values = [jnp.reshape(fn(t, q, params), ()) for fn in self.fns]
+        return jnp.stack(values) if values else jnp.zeros(0, q.dtype)
+
+
 class BrakeForce(eqx.Module):
-    """Forces along functions s_i(t, q, params), beside another `resistance`."""
+    """Forces along functions s_i(t, q, params), which `fn` returns, beside another `resistance`."""
 
     resistance: Callable[..., Array] | None
     rate: Callable[..., Array] | None
-    fns: tuple[Callable[..., Array], ...]
+    fn: Callable[..., Array]
     drag: Float[Array, "... k"]
 
     def __call__(self, t: Scalar, q: Array, v: Array, params: PyTree, u: Array | None) -> Float[Array, " nv"]:
@@ -88,8 +99,7 @@ class BrakeForce(eqx.Module):
         # By virtual power, the gradient by v of Σ f_i ṡ_i: right for any N, without forming ∂s/∂q.
         def power(v: Array) -> Scalar:
             qdot = v if self.rate is None else self.rate(q, v, params)
-            values = lambda q: jnp.stack([jnp.reshape(fn(t, q, params), ()) for fn in self.fns])
-            return jnp.dot(self.drag, jax.jvp(values, (q,), (qdot,))[1])
+            return jnp.dot(self.drag, jax.jvp(lambda q: self.fn(t, q, params), (q,), (qdot,))[1])
 
         force = jax.grad(power)(v)
         return force if self.resistance is None else force + self.resistance(t, q, v, params, u)

@@ -33,7 +33,7 @@ from .constants import Constants
 from .constraint import AbstractConstraint, Holonomic
 from .inertia import AbstractInertia, LagrangianInertia, MassInertia, Rate, rate_matrix
 from .joints import AbstractJoints
-from .mode import BrakeForce, LockResidual, Mode
+from .mode import BrakeForce, LockResidual, Mode, PoseFunctions
 from .scalar import F, scalar
 from .state import State
 
@@ -191,17 +191,13 @@ class System(TextInNotebooks, eqx.Module):
         if mode is None:
             return self
         # Rows that do not act are masked and not removed: shapes stay static, and one compiled program serves all modes.
-        fields: dict[str, Any] = {"active": mode.active}
-        if mode.locks:
-            rows = [
-                Holonomic(lock.name, LockResidual(lock.fn, mode.lock_values[..., i], lock.wraps))
-                for i, lock in enumerate(mode.locks)
-            ]
-            fields["constraints"] = (*self.constraints, *rows)
-            fields["row_counts"] = (*self.row_counts, *(1 for _ in rows))
-            fns = tuple(lock.fn for lock in mode.locks)
-            fields["resistance_fn"] = BrakeForce(self.resistance_fn, self.rate_fn, fns, mode.drag)
-        return self._with(fields)
+        rows = [
+            Holonomic(lock.name, LockResidual(lock.fn, mode.lock_values[..., i], lock.wraps))
+            for i, lock in enumerate(mode.locks)
+        ]
+        values = PoseFunctions(tuple(lock.fn for lock in mode.locks))
+        brakes = BrakeForce(None, None, values, mode.drag) if rows else None
+        return self.with_locks(mode.active, rows, [1] * len(rows), brakes)
 
     def in_mode_of(self, other: "System") -> "System":
         """The system in the mode that another system with the same coordinates, constraints and inputs is in.
@@ -216,13 +212,25 @@ class System(TextInNotebooks, eqx.Module):
                 "Argument `model` must be a system with the coordinates, constraints and inputs of the plant, but has others."
             )
         count = len(self.constraints)
-        fields: dict[str, Any] = {"active": other.active}
-        if len(other.constraints) > count:
-            fields["constraints"] = (*self.constraints, *other.constraints[count:])
-            fields["row_counts"] = (*self.row_counts, *other.row_counts[count:])
-            brakes = other.resistance_fn
-            assert isinstance(brakes, BrakeForce)  # as `in_mode` makes it, along with the rows of locks
-            fields["resistance_fn"] = BrakeForce(self.resistance_fn, self.rate_fn, brakes.fns, brakes.drag)
+        brakes = other.resistance_fn if len(other.constraints) > count else None
+        assert brakes is None or isinstance(brakes, BrakeForce)  # as `in_mode` makes it, along with the rows of locks
+        return self.with_locks(other.active, other.constraints[count:], other.row_counts[count:], brakes)
+
+    def with_locks(
+        self,
+        active: Bool[Array, "... m"] | None,
+        rows: Sequence[AbstractConstraint],
+        row_counts: Sequence[int],
+        brakes: BrakeForce | None,
+    ) -> "System":
+        """The system with the rows of locks, and the forces of brakes beside its own; of all rows, only those act that are active."""
+        fields: dict[str, Any] = {
+            "active": active,
+            "constraints": (*self.constraints, *rows),
+            "row_counts": (*self.row_counts, *row_counts),
+        }
+        if brakes is not None:
+            fields["resistance_fn"] = BrakeForce(self.resistance_fn, self.rate_fn, brakes.fn, brakes.drag)
         return self._with(fields)
 
     def with_constraints(self, constraints: Sequence[AbstractConstraint], row_counts: Sequence[int]) -> "System":

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from ..foundations import Vector, contract, program
 from ..linalg import BlockMatrix, Layout, SparseRows
 from .constraint import Holonomic
-from .mode import LockResidual
+from .mode import LockResidual, PoseFunctions
 from .scalar import scalar
 from .state import State
 from .system import System, apply_mode
@@ -137,9 +137,8 @@ def residuals(
 @scalar
 def lock_coordinates(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, " k"]:
     """The functions s(t, q) of the locks, whether these hold or not."""
-    fns = [c.fn.fn for c in system.constraints if isinstance(c.fn, LockResidual)]
-    values = [jnp.reshape(fn(t, q, system.params), ()) for fn in fns]
-    return jnp.stack(values) if values else jnp.zeros(0, q.dtype)
+    values = PoseFunctions(tuple(c.fn.fn for c in system.constraints if isinstance(c.fn, LockResidual)))
+    return values(t, q, system.params)
 
 
 @scalar
