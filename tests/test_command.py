@@ -196,8 +196,9 @@ def test_a_run_is_kept_and_looked_at_later(written, tmp_path, capsys, monkeypatc
     assert main(["view", str(run)]) == 0 and opened == [(tmp_path / "run.html").as_uri()]
     assert main(["view", str(path), *words, "--out", str(tmp_path / "same.html"), "--no-open"]) == 0
     assert (tmp_path / "run.html").read_text() == (tmp_path / "same.html").read_text()
-    assert main(["view", str(run), "--set", "pivot=1", "--no-open"]) == 1
-    assert "--set must not be given with a saved run" in capsys.readouterr().err
+    for word, value in (("--set", "pivot=1"), ("--time", "3"), ("--samples", "11"), ("--base", "free")):
+        assert main(["view", str(run), word, value, "--no-open"]) == 1
+        assert f"{word} must not be given with a saved run" in capsys.readouterr().err
     assert main(["simulate", str(path), *words, "--out", str(tmp_path / "run.csv")]) == 0
     with xarray.open_dataset(run) as file:
         data = file.load()

@@ -675,6 +675,13 @@ def test_animations_are_written(tmp_path, monkeypatch):
         assert (tmp_path / "motion.mp4").read_bytes()[4:8] == b"ftyp"
     with pytest.raises(ValueError, match=r"`path` must end in .gif or .mp4, but is 'motion.html'; a page is made by"):
         jm.plot.animate(system, solution, "motion.html")
+    stacked = jax.tree.map(lambda x: jnp.stack([x, x]), solution)
+    with pytest.raises(ValueError, match=r"`solution` must be a single motion, but has leading axes \(2,\)"):
+        jm.plot.animate(system, stacked)
+    with pytest.raises(ValueError, match=r"`state` must be a single state, but has leading axes \(2,\)"):
+        jm.plot.draw(system, stacked.state(0))
+    with pytest.raises(ValueError, match="`solution` must hold a motion, but no saved time was reached"):
+        jm.plot.animate(system, eqx.tree_at(lambda run: run.q, solution, jnp.full_like(solution.q, jnp.nan)))
     monkeypatch.setattr(animation.FFMpegWriter, "isAvailable", classmethod(lambda cls: False))
     with pytest.raises(
         RuntimeError, match=r"`path` must end in .gif where ffmpeg is not installed, but is 'motion.mp4'"

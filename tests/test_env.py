@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import re
 import sys
 import types
 
@@ -389,6 +390,11 @@ def test_gymnasium_steps_many_lanes(env):
     assert many.observation_space.contains(first) and np.unique(first[:, 0]).size == LANES
     again, infos = many.reset(seed=2)
     assert (again == first).all() and infos["result"].tolist() == [0] * LANES == (~infos["_result"]).tolist()
+    for shape in ((LANES - 1, 2), (LANES,), (2, LANES)):
+        with pytest.raises(
+            ValueError, match=re.escape(f"`actions`, one row for each lane, must have shape {(LANES, 2)}")
+        ):
+            many.step(np.zeros(shape))
     actions = np.zeros((LANES, 2), np.float32)
     for k in range(1, LENGTH + 2):
         actions[1, 0] = np.nan if k == 2 else 0

@@ -30,6 +30,49 @@ def by_change(a, change, rate):
     return change @ a @ np.linalg.inv(change) + rate @ np.linalg.inv(change)
 
 
+def bicycle():
+    """Of the benchmark of Meijaard, Papadopoulos, Ruina and Schwab (2007), table 1, with z upwards."""
+    S = jm.spatial
+    tilt, base, trail = np.pi / 10, 1.02, 0.08
+    about = lambda xx, yy, zz, xz: np.array([[xx, 0, -xz], [0, yy, 0], [-xz, 0, zz]])
+    bodies = [
+        S.Body("frame", 85.0, about(9.2, 11.0, 2.8, 2.4), com=(0.3, 0, 0.9)),
+        S.Body("rear", 2.0, (0.0603, 0.12, 0.0603), position=(0, 0, 0.3)),
+        S.Body("fork", 4.0, about(0.05892, 0.06, 0.00708, -0.00756), com=(0.9, 0, 0.7)),
+        S.Body("front", 3.0, (0.1405, 0.28, 0.1405), position=(base, 0, 0.35)),
+    ]
+    place = (base + trail, 0, 0)
+    joints = [
+        S.Revolute("rear hub", ("frame", (0, 0, 0.3)), "rear", axis=(0, 1, 0)),
+        S.Revolute("steer", ("frame", place), ("fork", place), axis=(-np.sin(tilt), 0, np.cos(tilt))),
+        S.Revolute("front hub", ("fork", (base, 0, 0.35)), "front", axis=(0, 1, 0)),
+        S.RollingDisk("rear tyre", "ground", "rear", 0.3, axis=(0, 1, 0)),
+        S.RollingDisk("front tyre", "ground", "front", 0.35, axis=(0, 1, 0)),
+    ]
+    return S.Mechanism(bodies, joints, gravity=(0, 0, -9.81))
+
+
+@pytest.mark.slow
+def test_a_bicycle_has_the_eigenvalues_of_the_benchmark():
+    """M δ̈ + v C₁ δ̇ + (g K₀ + v² K₂) δ = 0 for lean and steer (Meijaard and others 2007, eqs. 5.3, A 1 to A 4)."""
+    system = bicycle().build()
+    mass = np.array([[80.81722, 2.31941332208709], [2.31941332208709, 0.29784188199686]])
+    damping = np.array([[0, 33.86641391492494], [-0.85035641456978, 1.68540397397560]])
+    by_gravity = np.array([[-80.95, -2.59951685249872], [-2.59951685249872, -0.80329488458618]])
+    by_speed = np.array([[0, 76.59734589573222], [0, 2.65431523794604]])
+    for speed in (0.0, 3.0, 5.0, 8.0):
+        turning = {"rear hub": speed / 0.3, "steer": 0.0}
+        state = jm.assemble(system, v=turning, hold_velocity=list(turning))
+        found = np.asarray(jm.linearise(system, state).eigenvalues)
+        stiffness = 9.81 * by_gravity + speed**2 * by_speed
+        below = -np.linalg.solve(mass, np.hstack([stiffness, speed * damping]))
+        exact = np.linalg.eigvals(np.vstack([np.eye(2, 4, 2), below]))
+        nearest = found[np.argmin(np.abs(found[:, None] - exact), axis=0)]
+        np.testing.assert_allclose(nearest, exact, rtol=0, atol=1e-9)
+        # Place, heading and the wheels' angles may be any: whatever else there is would be a mode that no bicycle has.
+        assert np.sum(np.abs(found) > 1e-4) == 4
+
+
 @pytest.mark.slow_except("4")
 @pytest.mark.parametrize("copies", [1, 4])
 def test_pendulum_in_motion(copies):

@@ -702,6 +702,20 @@ def test_other_formats_are_refused_by_name(written, tmp_path):
         jm.load(written(jm.load(written(RIGHT)).mechanism.to_text(), "model.toml"), stops={"pivot": (1.0, 0.0)})
     with pytest.raises(ValueError, match=r"Argument `loops` must be a file, but 'none\.yaml' is none"):
         jm.load(written(RIGHT), loops="none.yaml")
+    for text, name in (
+        ("<mujoco/>", "model.xml"),
+        ("<sdf version='1.9'/>", "model.sdf"),
+        ("version = 1\n", "model.toml"),
+    ):
+        path = written(text, name)
+        with pytest.raises(
+            ValueError, match=r"Argument `base` must be 'fixed' for .*, since it is for URDF only, but is not"
+        ):
+            jm.load(path, base="free")
+        with pytest.raises(
+            ValueError, match=r"Argument `loops` must be None for .*, since it is for URDF only, but is not"
+        ):
+            jm.load(path, loops="loops.yaml")
 
 
 @pytest.mark.parametrize(

@@ -144,8 +144,10 @@ def _view(options: argparse.Namespace) -> int:
     if options.model.suffix == ".nc":
         from .stored import stored_run
 
-        for word in ("set", "speed", "pose"):
-            if getattr(options, word):
+        # The page and its title are made from the run: whatever makes a model move would be passed over silently.
+        defaults = vars(command_parser().parse_args(["view", str(options.model)]))
+        for word in sorted(defaults.keys() - {"out", "open"}):
+            if getattr(options, word) != defaults[word]:
                 raise ValueError(f"Argument --{word} must not be given with a saved run, but is.")
         name, system, solution = stored_run(options.model)
     else:

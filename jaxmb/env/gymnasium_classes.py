@@ -7,7 +7,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Array, PyTree
 
-from ..foundations import as_floats, codes, default_float, tree_where
+from ..foundations import as_floats, codes, default_float, expect_shape, tree_where
 from .environment import Environment, State
 
 Options = dict[str, PyTree] | None
@@ -95,8 +95,11 @@ class GymnasiumVectorEnv(VectorEnv):
         """One step of all lanes; of those whose episode was over the start of the next one."""
         if self.state is None:
             raise gymnasium.error.ResetNeeded("Call `reset` before `step`.")
+        values, shape = as_floats(actions), self.action_space.shape
+        if shape is not None:
+            expect_shape("`actions`, one row for each lane,", values, shape)
         over = self.state.done > 0
-        self.state = self._step(self.state, as_floats(actions))
+        self.state = self._step(self.state, values)
         if over.any():
             self.state = _where(over, self._starts(), self.state)
         terminated, truncated = _ends(self.state)

@@ -157,6 +157,7 @@ def inertia_checks(body: AbstractBody) -> list[Check]:
     moments = xp.linalg.eigvalsh(about)
     size = xp.max(xp.abs(moments))
     relative = lambda x: as_jax(xp.max(x) / xp.where(size > 0, size, 1))
+    figures = f", but has {', '.join(f'{x:.6g}' for x in np.sum(moments) - moments[::-1])}" if xp is np else ""
     return [
         Check(as_jax(-least), 0.0, f"Body '{body.name}' must not have a negative mass."),
         Check(
@@ -167,7 +168,7 @@ def inertia_checks(body: AbstractBody) -> list[Check]:
         Check(
             relative(-moments),
             TRIANGLE_TOLERANCE,
-            f"Body '{body.name}' must have an inertia whose moments obey the triangle inequality and are not negative.",
+            f"Body '{body.name}' must have an inertia whose moments obey the triangle inequality and are not negative{figures}.",
         ),
     ]
 

@@ -110,7 +110,7 @@ class AbstractElements(AbstractExplicit):
         for field, value in fields.items():
             old = sizes.get(field, vars(element).get(field))
             if not isinstance(old, jax.Array):
-                raise ValueError(f"Element '{name}' has no number `{field}`.")
+                raise ValueError(f"Element '{name}' has no number `{field}`; it has {_numbers_of(element)}.")
             check_argument(element, field, value)
             values[field] = as_vector(value, f"{field} of '{name}'", old.shape)
             if field == "pose":
@@ -131,6 +131,14 @@ class AbstractElements(AbstractExplicit):
         # of the others, since a fit replaces at each evaluation.
         kind, index = next((k, i) for k in KINDS for i, e in enumerate(getattr(self, k)) if e.name == name)
         return eqx.tree_at(lambda m: getattr(m, kind)[index], self, changed)
+
+
+def _numbers_of(element: eqx.Module) -> str:
+    """The names of its numbers, those of a body's shape first."""
+    sizes = element.dimensions if isinstance(element, AbstractBody) else {}
+    return listing(
+        [*sizes, *(name for name, x in vars(element).items() if isinstance(x, jax.Array) and name not in sizes)]
+    )
 
 
 def _check_numbers(element: object) -> None:

@@ -45,7 +45,7 @@ def load(
 
     Args:
         path: the file; its root element, or its suffix, determines the format.
-        base: how the root link of a URDF is held: "fixed" to the ground, or "free".
+        base: how the root link of a URDF is held: "fixed" to the ground, or "free"; files of other formats say so themselves.
         gravity: its acceleration (3,) in m/s², or (2,) for a text in the plane, instead of the file's; for URDF, which has none, (0, 0, −9.81) by default.
         exclude: names of elements that are not read: links, or bodies, with what ties them to others, joints, loops and the like.
         repair: whether inertias that no body can have are replaced by the nearest possible ones, and ends of loops that stay open by the
@@ -87,6 +87,7 @@ def load(
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path} must not be longer than {MAX_BYTES} bytes, but is.")
     if path.suffix.lower() == ".toml":
+        _expect_urdf("a text of `Mechanism.to_text`", base, loops)
         if stops:
             raise ValueError(
                 "Argument `stops` must be None for a text of `Mechanism.to_text`, which can contain a `JointStop`, but is not."
@@ -111,11 +112,21 @@ def _graph(
         if beside is not None:
             add_loops(graph, sidecar_table(beside.read_bytes(), beside), beside)
         return "URDF", graph
-    if root.tag == "mujoco":
-        return "MJCF", mjcf_graph(root, folder, exclude)
-    if root.tag == "sdf":
-        return "SDF", sdf_graph(root, folder, exclude)
+    readers = {"mujoco": ("MJCF", mjcf_graph), "sdf": ("SDF", sdf_graph)}
+    if root.tag in readers:
+        format_name, read = readers[root.tag]
+        _expect_urdf(format_name, base, loops)
+        return format_name, read(root, folder, exclude)
     raise root.refusal("must be a <robot> of URDF, a <mujoco> of MJCF or an <sdf>, but is none of them.")
+
+
+def _expect_urdf(format_name: str, base: str, loops: str | os.PathLike[str] | None) -> None:
+    """Refuses what only a URDF leaves to the caller: other formats say themselves how bodies are held and where loops close."""
+    for argument, given, default in (("base", base != "fixed", "'fixed'"), ("loops", loops is not None, "None")):
+        if given:
+            raise ValueError(
+                f"Argument `{argument}` must be {default} for {format_name}, since it is for URDF only, but is not."
+            )
 
 
 def _sidecar(path: pathlib.Path, folder: Folder, loops: str | os.PathLike[str] | None) -> pathlib.Path | None:

@@ -74,7 +74,9 @@ class Statics(TextInNotebooks, eqx.Module):
     def __str__(self) -> str:
         joints, efforts = self._unique
         words = lambda name, unique: "" if unique.get(name, True) else "   not unique"
-        numbers = lambda *arrays: " ".join(f"{x:>12.6g}" for x in np.concatenate([np.ravel(a) for a in arrays]))
+        # Beside the largest component of the same vector rounding is none.
+        clean = lambda x: np.where(np.abs(x) <= 16 * np.finfo(x.dtype).eps * np.abs(x).max(initial=0), 0.0, x)
+        numbers = lambda *arrays: " ".join(f"{x:>12.6g}" for a in arrays for x in clean(np.ravel(np.asarray(a))))
         lines = [f"Forces at rest, t = {float(self.state.t):g} s; in joints force and torque on the body of B"]
         lines += [f"  {n:<18}{numbers(w.force, w.torque)}{words(n, joints)}" for n, w in self.joints.items()]
         lines += [f"  {f'effort at {n}':<18}{numbers(x)}{words(n, efforts)}" for n, x in self.efforts.items()]

@@ -12,11 +12,11 @@ from ..foundations import Positive, contract, expect_concrete, folder_there, rep
 from ..output import Wrench, joint_reactions
 from ..reaction import ReactionReport, analyse_reactions
 from ..simulation import Solution
-from ..system import State, System
+from ..system import State, System, check_state
 from .paper import STRIP, measures, paint
 from .reactions import TRUSTED, UNTRUSTED, ReactionArrows, reaction_arrows, verdict_legend, verdicts
 from .scene import SIZE, Scene
-from .snapshot import Snapshot, Trajectory
+from .snapshot import Snapshot, Trajectory, reached_times
 from .solid import TINY
 from .view import View, view_kinds
 
@@ -63,9 +63,10 @@ def draw(
 
     Raises:
         TypeError: for traced numbers.
-        ValueError: for a view that is not known, and for axes that do not fit.
+        ValueError: for a batch, for a state of another system, for a view that is not known, and for axes that do not fit.
     """
     expect_concrete(system=system, state=state)
+    check_state(system, state)
     sketch = _Sketch(system, ax, points, view, symbols)
     trajectory = sketch.scene.trajectory(jax.tree.map(lambda x: x[None], state))
     if forces is not False:
@@ -110,7 +111,7 @@ def animate(
         Matplotlib's `FuncAnimation`.
 
     Raises:
-        ValueError: as in `draw`, and for a file of another kind.
+        ValueError: as in `draw`, for a run that did not get beyond its start, and for a file of another kind.
         RuntimeError: for ".mp4" without ffmpeg.
     """
     from matplotlib.animation import FuncAnimation
@@ -118,8 +119,8 @@ def animate(
     file = None if path is None else pathlib.Path(path)
     writer = None if file is None else _writer(folder_there(file, "path"))
     expect_concrete(system=system, solution=solution)
+    indices = reached_times(solution)
     sketch = _Sketch(system, ax, points, view, symbols)
-    indices = np.flatnonzero(np.isfinite(np.asarray(solution.q)).all(axis=-1))
     times, trajectory = np.asarray(solution.ts)[indices], sketch.scene.trajectory(_at_times(solution.states, indices))
     if forces is not False:
         wrenches = joint_reactions(system, solution, warn=False, throw=False) if forces is True else forces

@@ -28,6 +28,7 @@ from .colour import of_body
 from .parts import packed, page_parts
 from .reactions import ReactionArrows, reaction_arrows, verdict_legend, verdicts
 from .scene import SIZE, Scene
+from .snapshot import reached_times
 from .view import DIM, DISTANCE, LIGHT, PALE
 
 LIFT = 0.01  # how much nearer lines are than the faces on which they lie, in radii of what is seen
@@ -89,16 +90,10 @@ def page(
         ValueError: for a batch, for a run that did not get beyond its start, for other times of `curves`, and for a speed that is not positive.
     """
     expect_concrete(system=system, solution=solution)
-    if solution.ts.ndim != 1:
-        raise ValueError(
-            f"Argument `solution` must be a single motion, but has leading axes {solution.ts.shape[:-1]}; index it."
-        )
+    indices = reached_times(solution)
     curves = tabulate(system, solution) if curves is None else curves
     if curves.t.shape != solution.ts.shape or not np.array_equal(curves.t, solution.ts):
         raise ValueError("Argument `curves` must have the times of `solution`, but has others.")
-    indices = np.flatnonzero(np.isfinite(np.asarray(solution.q)).all(axis=1))
-    if not len(indices):
-        raise ValueError("Argument `solution` must hold a motion, but no saved time was reached.")
     scene = Scene(system, points, symbols)
     data = _data(system, solution, indices, scene, forces) | {
         "curves": _curves(curves, indices),

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..mechanism import AbstractLinkage, Marker, Numbers
+from ..simulation import Solution
 from .shapes import Connection, locate
 from .solid import Solid, with_axis_as_z
 
@@ -15,6 +16,22 @@ class Trajectory(NamedTuple):
 
     poses: np.ndarray
     wrenches: dict[str, np.ndarray]
+
+
+def reached_times(solution: Solution) -> np.ndarray:
+    """Indices of the saved times (k,) that a single motion reached, at least one.
+
+    Raises:
+        ValueError: for a batch, and for a run that did not get beyond its start.
+    """
+    if solution.ts.ndim != 1:
+        raise ValueError(
+            f"Argument `solution` must be a single motion, but has leading axes {solution.ts.shape[:-1]}; index it."
+        )
+    indices = np.flatnonzero(np.isfinite(np.asarray(solution.q)).all(axis=1))
+    if not len(indices):
+        raise ValueError("Argument `solution` must hold a motion, but no saved time was reached.")
+    return indices
 
 
 @dataclasses.dataclass
