@@ -21,6 +21,7 @@ from ..foundations import (
     as_parameters,
     calling,
     contract,
+    expect_number,
     function_of,
     lasting,
     listing,
@@ -230,9 +231,7 @@ def _of_shot(
 
 
 def _number(argument: str, value: object, dtype: DTypeLike) -> Array:
-    if not isinstance(value, float | int | Array) or jnp.shape(value):
-        returned = f"shape {value.shape}" if isinstance(value, Array) else f"a {type(value).__name__}"
-        raise TypeError(f"Argument `{argument}` must return a number, but returns {returned}.")
+    expect_number(f"`{argument}`", value)
     return jnp.asarray(value, dtype)
 
 

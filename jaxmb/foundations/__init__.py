@@ -29,6 +29,7 @@ from .check import (
     expect_concrete,
     expect_different,
     expect_numbers,
+    expect_number,
     expect_shape,
     is_concrete,
     listing,

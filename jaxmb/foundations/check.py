@@ -172,6 +172,19 @@ def expect_shape(argument: str, value: PyTree, *shapes: tuple[int, ...]) -> None
         raise ValueError(f"Argument {argument} must {' or '.join(number + others)}, but has shape {shape}.")
 
 
+def expect_number(argument: str, returned: PyTree, *shapes: tuple[int, ...]) -> None:
+    """Refuses what a function of the user returns if it is no floating-point number, or array of some other shapes.
+
+    Raises:
+        ValueError: naming it; `argument` is what the function is, as it stands in the message.
+    """
+    if not isinstance(returned, float):
+        shape, dtype = getattr(returned, "shape", None), getattr(returned, "dtype", None)
+        kind = f"a {type(returned).__name__}" if shape is None or dtype is None else f"shape {shape} of {dtype}"
+        if shape not in ((), *shapes) or dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+            raise ValueError(f"Argument {argument} must return a floating-point number, but returns {kind}.")
+
+
 def counted(count: int, one: str, many: str | None = None) -> str:
     """1 joint, 2 joints."""
     return f"{count} {one if count == 1 else many or one + 's'}"

@@ -122,8 +122,8 @@ def _graph(
 
 def _expect_urdf(format_name: str, base: str, loops: str | os.PathLike[str] | None) -> None:
     """Refuses what only a URDF leaves to the caller: other formats say themselves how bodies are held and where loops close."""
-    for argument, given, default in (("base", base != "fixed", "'fixed'"), ("loops", loops is not None, "None")):
-        if given:
+    for argument, differs, default in (("base", base != "fixed", "'fixed'"), ("loops", loops is not None, "None")):
+        if differs:
             raise ValueError(
                 f"Argument `{argument}` must be {default} for {format_name}, since it is for URDF only, but is not."
             )

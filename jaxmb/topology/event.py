@@ -16,6 +16,7 @@ from ..foundations import (
     as_function,
     as_parameters,
     calling,
+    expect_number,
     floats_or_none,
 )
 from ..system import LockRow, System
@@ -144,11 +145,8 @@ class AbstractEvent(TextInNotebooks, eqx.Module):
             return -jnp.ones((), context.state.q.dtype)
         state = context.state
         with calling("when", f" of event '{self.name}'"):
-            value = jnp.asarray(self.when(state.t, state.q, state.v, context.reaction, context.system.params))
-        if value.shape:
-            raise ValueError(
-                f"Argument `when` of event '{self.name}' must return a number, but returns an array of shape {value.shape}."
-            )
+            value = self.when(state.t, state.q, state.v, context.reaction, context.system.params)
+        expect_number(f"`when` of event '{self.name}'", value)
         return self.direction * value
 
     def able(self, context: EventContext) -> Bool[Array, ""]:

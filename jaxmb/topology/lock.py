@@ -7,7 +7,18 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, PyTree
 
-from ..foundations import FunctionOfState, Guard, Number, Whole, as_function, calling, contract, default_float, listing
+from ..foundations import (
+    FunctionOfState,
+    Guard,
+    Number,
+    Whole,
+    as_function,
+    calling,
+    contract,
+    default_float,
+    expect_number,
+    listing,
+)
 from ..system import Coordinate, LockRow, System
 from .change import Change
 from .context import EventContext
@@ -81,12 +92,8 @@ def lock_row(name: str, what: PyTree, system: System) -> LockRow:
         number = jax.ShapeDtypeStruct((), default_float())
         q = jax.ShapeDtypeStruct((system.nq,), number.dtype)
         with calling("what", f" of '{name}'"):
-            returned = jax.tree.leaves(jax.eval_shape(lambda t, q: what(t, q, system.params), number, q))
-        if [x.size for x in returned] != [1]:
-            shapes = listing(x.shape for x in returned)
-            raise ValueError(
-                f"Argument `what` of '{name}' must return a number, but returns an array of shape {shapes}."
-            )
+            returned = jax.eval_shape(lambda t, q: what(t, q, system.params), number, q)
+        expect_number(f"`what` of '{name}'", returned, (1,))
         return LockRow(name, cast(Callable[..., Array], what))
     if isinstance(what, int) and 0 <= what < system.nq:
         return LockRow(name, Coordinate(what))

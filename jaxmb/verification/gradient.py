@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import Count, Key, Positive, TextInNotebooks, calling, contract, function_of
+from ..foundations import Count, Key, Positive, TextInNotebooks, calling, contract, expect_number, function_of
 
 # The first step of differences, relative to the largest number of each array, and by which factor each next one is smaller: so many of them
 # reach from 1e-1 down to 1e-5 of it. Far below, rounding of the function takes over; far above, terms of high order.
@@ -111,7 +111,7 @@ def check_gradient(
     reported.
 
     Args:
-        fn: a function of `at` that returns one real number, such as a cost of a run of `simulate`.
+        fn: a function of `at` that returns a floating-point number, such as a cost of a run of `simulate`.
         at: the point, a pytree of floating-point arrays or numbers.
         rtol: derivatives agree if they differ by less than this fraction of their size, or of their change within a step of 1e-1, or within the
             error of the differences and the rounding of values. So they may agree at a minimum, where all of them are next to zero.
@@ -122,7 +122,7 @@ def check_gradient(
         A `GradientCheck`, with a verdict and a reason for each direction.
 
     Raises:
-        ValueError: if `at` holds no floating-point number, and if the function does not return one real number.
+        ValueError: if `at` holds no floating-point number, and if the function does not return one.
 
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm
@@ -177,12 +177,7 @@ class _Point:
             own = dict(zip(self.moving, xs, strict=True))
             with calling(argument):
                 value = fn(jax.tree.unflatten(self.structure, [own.get(k, x) for k, x in enumerate(self.leaves)]))
-            if (
-                isinstance(value, str)
-                or np.shape(value) != ()
-                or not jnp.issubdtype(jnp.result_type(value), jnp.floating)
-            ):
-                raise ValueError(f"Argument `{argument}` must return one real number, but returns {value!r}.")
+            expect_number(f"`{argument}`", value)
             return jnp.asarray(value)
 
         jax.eval_shape(value_of, self.start)
