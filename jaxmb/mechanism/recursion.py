@@ -18,7 +18,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .pair import AbstractPair
-from .pose import inverse, position_of, product, rotation_of
+from .pose import inverse, position_of, product, rotation_of, take
 from .structure import AbstractStructure, Numbers
 from .tree import TreeJoints
 
@@ -128,10 +128,11 @@ class Tree:
         self.structure, self.q, self.numbers = structure, q, numbers
         self.tree_joints = tree_joints(structure, numbers)
         unit = jnp.eye(structure.dim + 1, dtype=q.dtype)
+        self._coordinates = {joint.body: take(q, np.array(joint.q, int)) for joint in self.tree_joints}
         poses, self._frames = {-1: unit}, {}
         for joint in self.tree_joints:
             frame = product(poses[joint.parent], joint.outer)
-            poses[joint.body] = product(product(frame, joint.inner(q[jnp.array(joint.q, int)])), joint.back)
+            poses[joint.body] = product(product(frame, joint.inner(self._coordinates[joint.body])), joint.back)
             self._frames[joint.body] = frame
         self.poses = jnp.stack([poses[b] for b in range(-1, len(self.tree_joints))])
         # As in `linkage._centre`: results depend on it by rounding only, which grows with the distance from the
@@ -143,12 +144,9 @@ class Tree:
         """The twist of each unit velocity."""
         screws = {}
         for joint in self.tree_joints:
-            for k, screw in zip(joint.v, joint.units(self._joint_coordinates(joint)), strict=True):
+            for k, screw in zip(joint.v, joint.units(self._coordinates[joint.body]), strict=True):
                 screws[k] = self._in_world(joint, screw)
         return screws
-
-    def _joint_coordinates(self, joint: TreeJoint) -> Float[Array, " k"]:
-        return self.q[jnp.array(joint.q, int)]
 
     def _in_world(self, joint: TreeJoint, screw: Screw) -> Screw:
         """A twist of the joint's frame on the parent, in the axes of the world and about c."""
@@ -195,18 +193,21 @@ class Tree:
         I is the composite inertia of the body of k, and j belongs to the path from it to the ground.
         """
         inertias, nv = self.inertias(), self.structure.nv
-        zero = jnp.zeros((), self.q.dtype)
-        # Entries are written one by one and stacked at the end: those of velocities on different branches stay a zero
-        # that is known while tracing.
-        entries = [[zero] * nv for _ in range(nv)]
+        if not nv:
+            return jnp.zeros((0, 0), self.q.dtype)
+        turns, shifts = (jnp.stack([self.screws[k][part] for k in range(nv)]) for part in (0, 1))
+        # All entries of one velocity at once, and behind a zero, which those of velocities on different branches are: known while tracing.
+        products, index, count = [jnp.zeros(1, self.q.dtype)], np.zeros((nv, nv), int), 1
         above: dict[int, tuple[int, ...]] = {-1: ()}
         for joint in self.tree_joints:
             above[joint.body] = (*above[joint.parent], *joint.v)
+            path = np.array(above[joint.body], int)
             for k in joint.v:
-                momentum = inertias[joint.body].momentum(self.screws[k])
-                for j in above[joint.body]:
-                    entries[j][k] = entries[k][j] = _power(self.screws[j], momentum)
-        return jnp.stack([jnp.stack(row) for row in entries]) if nv else jnp.zeros((0, 0), self.q.dtype)
+                turn, shift = inertias[joint.body].momentum(self.screws[k])
+                products.append(take(turns, path) @ turn + take(shifts, path) @ shift)
+                index[path, k] = index[k, path] = count + np.arange(len(path))
+                count += len(path)
+        return jnp.concatenate(products)[index]
 
     def momenta(self, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """M v: S_k · Σ I V over the bodies that velocity k moves."""
@@ -275,8 +276,7 @@ class Tree:
             # Ṡ v of joints whose twists change with q, by a derivative of the twist at fixed v; zero for all others,
             # and left out.
             if not joint.pair.steady:
-                part = v[jnp.array(joint.v, int)]
-                q = self._joint_coordinates(joint)
+                part, q = take(v, np.array(joint.v, int)), self._coordinates[joint.body]
                 twist_at = lambda q, joint=joint, part=part: joint.twist(q, part)
                 turning = _sum(
                     [turning, self._in_world(joint, jax.jvp(twist_at, (q,), (joint.pair.rate(q, part),))[1])], own
@@ -330,18 +330,10 @@ class Inertia:
         if len(offset) == 2:
             tensor = jnp.trace(own) + jnp.sum(offset * (shifted + moment))
             return cls(mass, moment, tensor[None, None])
-        turned = rotation @ (jnp.trace(own) * jnp.eye(3, dtype=own.dtype) - own)
-        entries = [[jnp.zeros((), own.dtype)] * 3 for _ in range(3)]
-        # The parallel-axis terms component by component, upper triangle only: whole matrices would compute each
-        # product twice.
-        parallel = [shifted[i] * offset[i] + offset[i] * moment[i] for i in range(3)]
-        total = parallel[0] + parallel[1] + parallel[2]
-        for i in range(3):
-            for j in range(i, 3):
-                x = jnp.sum(turned[i] * rotation[j])
-                y = total - parallel[i] if i == j else -(shifted[i] * offset[j] + offset[i] * moment[j])
-                entries[i][j] = entries[j][i] = x + y
-        return cls(mass, moment, jnp.stack([jnp.stack(row) for row in entries]))
+        turned = rotation @ (jnp.trace(own) * np.eye(3, dtype=own.dtype) - own)
+        parallel = jnp.outer(shifted, offset) + jnp.outer(offset, moment)
+        parallel = jnp.where(np.eye(3, dtype=bool), jnp.trace(parallel), 0) - parallel
+        return cls(mass, moment, _symmetric(turned @ rotation.T + parallel))
 
     def __add__(self, other: "Inertia") -> "Inertia":
         return Inertia(self.mass + other.mass, self.moment + other.moment, self.tensor + other.tensor)
