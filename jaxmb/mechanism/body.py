@@ -151,7 +151,7 @@ def inertia_checks(body: AbstractBody) -> list[Check]:
     """What the mass and the inertia of a body must obey."""
     # Without mass points, whose own part is a sum of squares and cannot break the inequality, but may hide a body
     # that does.
-    about = body.about_com()
+    about = in_numpy(body.about_com())
     xp = arrays_of(about, body.mass, body.point_masses)
     least = xp.min(xp.append(body.point_masses[0], body.mass))
     moments = xp.linalg.eigvalsh(about)

@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import as_jax, as_parameters, program, stacked
+from ..foundations import as_jax, as_parameters, in_numpy, program, stacked
 from ..system import System
 from .checks import check_forces
 from .connection import AbstractConnection, AbstractRelation
@@ -13,7 +13,7 @@ from .elements import AbstractElements, local_pose
 from .friction import complete_system
 from .joints import Linkage
 from .marker import GROUND
-from .pose import pose, product
+from .pose import pose
 from .structure import Frames, Numbers
 from .tree import Connectivity, Group, TreeEdge
 
@@ -72,7 +72,10 @@ def _frames(mechanism: AbstractElements, connections: list[AbstractConnection]) 
     for c in connections:
         for frames, marker, turn in zip((a, b), (c.a, c.b), c.frame_rotations() or (None, None), strict=True):
             local = local_pose(mechanism, marker, f"Element '{c.name}'")
-            frames.append(local if turn is None else product(local, pose(turn, np.zeros(turn.shape[0]))))
+            if turn is not None:
+                local, turned = in_numpy(local, pose(turn, np.zeros(turn.shape[0])))
+                local = local @ turned
+            frames.append(local)
     return Frames(stacked(a), stacked(b), stacked([c.data() for c in connections]))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..foundations import arrays_of, as_jax
+from ..foundations import arrays_of, as_jax, in_numpy
 
 # Below this z, within 37° of the opposite direction, the axis is carried there by a half turn and a small rotation:
 # 1/(1 + z) grows without bound at −1, and with it rounding and derivatives. Elsewhere it is at most 5.
@@ -106,16 +106,18 @@ def axis_rotation(start: int, axis: Float[Array, "3"]) -> Float[Array, "3 3"]:
 
     The smallest one, except for axes that nearly point the other way.
     """
+    axis = in_numpy(axis)
+    xp = arrays_of(axis)
     order = np.roll(np.arange(3), 2 - start)  # cyclic, so that `start` comes last
-    x, y, z = (axis / jnp.linalg.norm(axis))[order]
-    flip = jnp.where(z < HALF_TURN_FIRST, -1.0, 1.0)  # then a half turn about the first coordinate comes after it
+    x, y, z = (axis / xp.linalg.norm(axis))[order]
+    flip = xp.where(z < HALF_TURN_FIRST, -1.0, 1.0)  # then a half turn about the first coordinate comes after it
     y, z = flip * y, flip * z
     # R = 1 + [n]ₓ + [n]ₓ²/(1 + z) with n = e × axis, Rodrigues' formula without sine and cosine of the angle.
     k = 1 / (1 + z)
-    turned = jnp.array([[1 - x * x * k, -x * y * k, x], [-x * y * k, 1 - y * y * k, y], [-x, -y, z]])
-    turned = jnp.stack([turned[0], flip * turned[1], flip * turned[2]])
+    turned = xp.array([[1 - x * x * k, -x * y * k, x], [-x * y * k, 1 - y * y * k, y], [-x, -y, z]])
+    turned = xp.stack([turned[0], flip * turned[1], flip * turned[2]])
     back = np.argsort(order)
-    return turned[back][:, back]
+    return as_jax(turned[back][:, back])
 
 
 def velocity_in(

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -214,14 +215,14 @@ def lengthened(sine: Float[Array, " k"], cosine: Float[Array, ""]) -> Float[Arra
     return jnp.where(square > 0, jnp.arctan2(length, cosine) / length * sine, sine + half_turn)
 
 
-def quaternion_matrix(q: Float[Array, "4"]) -> Float[Array, "3 3"]:
+def quaternion_matrix(q: Float[Array | np.ndarray, "4"]) -> Any:
     """The rotation matrix of q/|q|, q = (w, x, y, z)."""
     w, vector = q[0], q[1:]
     cross = sum(vector[k] * CROSS[k] for k in range(3))
-    square = vector[:, None] * vector - jnp.sum(vector**2) * np.eye(3)
+    square = vector[:, None] * vector - (vector**2).sum() * np.eye(3)
     # R = 1 + 2 (w [u]ₓ + [u]ₓ²)/|q|² is of degree zero in q: at stages of a step, where |q| ≠ 1, it is still a
     # rotation.
-    return jnp.eye(3) + 2 / jnp.sum(q**2) * (w * cross + square)
+    return np.eye(3) + 2 / (q**2).sum() * (w * cross + square)
 
 
 # The matrices of the cross products with the unit vectors.

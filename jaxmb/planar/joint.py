@@ -2,10 +2,9 @@
 
 from typing import ClassVar
 
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import Direction, contract
+from ..foundations import Direction, arrays_of, as_jax, contract, in_numpy
 from ..mechanism import (
     AbstractFrameJoint,
     AbstractJoint,
@@ -22,8 +21,10 @@ from ..mechanism import (
 def x_rotation(axis: Float[Array, "2"]) -> Float[Array, "2 2"]:
     """The rotation that carries x to the direction of `axis`."""
     # Components of the unit vector are cosine and sine already: no angle is computed, which would jump at ±π.
-    c, s = axis / jnp.linalg.norm(axis)
-    return jnp.array([[c, -s], [s, c]])
+    axis = in_numpy(axis)
+    xp = arrays_of(axis)
+    c, s = axis / xp.linalg.norm(axis)
+    return as_jax(xp.array([[c, -s], [s, c]]))
 
 
 class AbstractPlanarAxisJoint(AbstractJoint):

@@ -40,7 +40,8 @@ def frame(position: Finite = (0.0, 0.0, 0.0), orientation: Direction = (1.0, 0.0
         orientation: quaternion (w, x, y, z), brought to unit length, or rotation matrix (3, 3).
     """
     rotation = as_vector(orientation, "orientation", (4,), (3, 3))
-    return pose(rotation if rotation.ndim == 2 else quaternion_matrix(rotation), as_vector(position, "position", (3,)))
+    matrix = rotation if rotation.ndim == 2 else quaternion_matrix(in_numpy(rotation))
+    return pose(matrix, as_vector(position, "position", (3,)))
 
 
 class Body(AbstractBody):
