@@ -197,7 +197,7 @@ class Tree:
             return jnp.zeros((0, 0), self.q.dtype)
         turns, shifts = (jnp.stack([self.screws[k][part] for k in range(nv)]) for part in (0, 1))
         # All entries of one velocity at once, and behind a zero, which those of velocities on different branches are: known while tracing.
-        products, numbers, count = [jnp.zeros(1, self.q.dtype)], np.zeros((nv, nv), int), 1
+        products, index, count = [jnp.zeros(1, self.q.dtype)], np.zeros((nv, nv), int), 1
         above: dict[int, tuple[int, ...]] = {-1: ()}
         for joint in self.tree_joints:
             above[joint.body] = (*above[joint.parent], *joint.v)
@@ -205,9 +205,9 @@ class Tree:
             for k in joint.v:
                 turn, shift = inertias[joint.body].momentum(self.screws[k])
                 products.append(take(turns, path) @ turn + take(shifts, path) @ shift)
-                numbers[path, k] = numbers[k, path] = count + np.arange(len(path))
+                index[path, k] = index[k, path] = count + np.arange(len(path))
                 count += len(path)
-        return jnp.concatenate(products)[numbers]
+        return jnp.concatenate(products)[index]
 
     def momenta(self, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """M v: S_k · Σ I V over the bodies that velocity k moves."""
