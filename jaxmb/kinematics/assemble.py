@@ -27,7 +27,6 @@ from ..foundations import (
     is_concrete,
     is_outermost,
     listing,
-    strong,
 )
 from ..linalg import RANK_TOL
 from ..system import (
@@ -36,6 +35,7 @@ from ..system import (
     Scale,
     State,
     System,
+    canonical,
     massless_at,
     undefined,
     with_layout,
@@ -142,7 +142,7 @@ def as_guess(
     fixed_velocities = _indices(hold_velocity, system.velocities, "hold_velocity", system.joints)
     size = floats_or_none(length)
     mode = _mode(system, inactive)
-    system, concrete = with_layout(strong(system)), is_outermost(system, t, q, v, size)
+    system, concrete = with_layout(canonical(system)), is_outermost(system, t, q, v, size)
     return system, Guess(
         t=t,
         q=q,

@@ -33,6 +33,8 @@ def scalar(fn: F, reads: Callable[[Any], Any] = lambda system: system) -> F:
     def call(system: PyTree, *arguments: PyTree) -> PyTree:
         if WRITING or system.layout is not None or unavailable() is not None:
             return fn(system, *arguments)
+        while arguments and arguments[-1] is None:  # left out or written out: one code
+            arguments = arguments[:-1]
         blank, arrays = Blank.of((reads(system), *arguments))
         compiled = _compiled(fn, blank, shapes_of(arrays)) if blank.hashable else None
         if compiled is None:
