@@ -353,7 +353,7 @@ def _parts(step: StepProgram, kind: _RunKind) -> tuple[Program, Program, Program
 
     def guard(t: Array, y: Array, in_use: Array, *numbers: Array) -> list[Array]:
         field, settings = kind.problem.filled(numbers)
-        return list(settings.guard(specialised(field), t, kind.flow(y), in_use))
+        return list(settings.guard(specialised(field.dense), t, kind.flow(y), in_use))
 
     def between(t: Array, t0: Array, t1: Array, y0: Array, y1: Array, k: Array, shift: Array) -> list[Array]:
         return [Interpolant(*map(kind.flow, (k, y0, y1, shift))).at(solver.interpolation_cls, t0, t1, t).packed]
