@@ -41,7 +41,7 @@ def test_help_has_examples(capsys):
         (["simulate", "MODEL", "--out", "a.csv", "--samples", "1"], "--samples must be 2 or more"),
         (["inspect", "MODEL", "--package", "a"], "must be NAME=FOLDER"),
         (["inspect", "MODEL", "--pose", "home"], "`pose` must be a keyframe out of none, but is 'home'"),
-        (["docs", "reaction"], "`page` must be one of api/README, "),
+        (["docs", "reaction"], "`page` must be one that `jaxmb docs` lists, such as 'reactions'"),
         (["inspect", "MODEL", "--set", "q=1"], "`q` must name coordinates out of 'pivot', but names 'q'"),
     ],
 )

@@ -7,11 +7,12 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import jax
 
-from ..foundations import replacing, version
+from ..foundations import listing, replacing, version
 from .arguments import command_parser
 
 # Exit codes; 2 for wrong arguments is argparse's, and 130 is 128 + SIGINT, as shells have it.
@@ -214,7 +215,10 @@ def _docs(options: argparse.Namespace) -> int:
         print(overview.read_text(encoding="utf-8"), f"Pages in {folder}:", *pages, sep="\n")
         return DONE
     if options.page not in pages:
-        raise ValueError(f"Argument `page` must be one of {', '.join(pages)}, but is {options.page}.")
+        near = get_close_matches(options.page, pages) or [page for page in pages if options.page in page] or pages
+        raise ValueError(
+            f"Argument `page` must be one that `jaxmb docs` lists, such as {listing(near)}, but is '{options.page}'."
+        )
     print(pages[options.page].read_text(encoding="utf-8"))
     return DONE
 
