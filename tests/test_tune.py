@@ -404,15 +404,15 @@ class Policy(eqx.Module):
         (lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), 3.0), "objective"),
         (
             lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), lambda system, motion: motion.q),
-            r"`objective` must return a floating-point number, but returns shape \(",
+            r"`objective` must return an array of shape \(\), but returns shape \(",
         ),
         (
             lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, over=lambda x: 2 * x),
-            r"`over` must return a floating-point number, but returns shape \(",
+            r"`over` must return an array of shape \(\), but returns shape \(",
         ),
         (
             lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, over=lambda x: "worst"),
-            "`over` must return a floating-point number, but returns a str",
+            r"`over` must return an array of shape \(\), but returns a str",
         ),
         (
             lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), lambda system, motion: float(motion.q[-1, 0])),

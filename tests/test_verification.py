@@ -187,7 +187,7 @@ def test_events_decided_by_reactions_that_are_not_determined_ask_for_attention()
 def test_arguments():
     with pytest.raises(ValueError, match="`at` must hold floating-point numbers"):
         jm.check_gradient(jnp.sum, np.arange(3))
-    with pytest.raises(ValueError, match="`fn` must return a floating-point number, but returns"):
+    with pytest.raises(ValueError, match=r"`fn` must return an array of shape \(\), but returns"):
         jm.check_gradient(lambda x: 2 * x, np.ones(3))
 
 

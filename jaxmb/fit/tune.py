@@ -21,7 +21,7 @@ from ..foundations import (
     as_parameters,
     calling,
     contract,
-    expect_number,
+    expect_returned,
     function_of,
     lasting,
     listing,
@@ -231,7 +231,7 @@ def _of_shot(
 
 
 def _number(argument: str, value: object, dtype: DTypeLike) -> Array:
-    expect_number(f"`{argument}`", value)
+    expect_returned(argument, value, ())
     return jnp.asarray(value, dtype)
 
 

@@ -4,7 +4,7 @@ import collections
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -172,19 +172,6 @@ def expect_shape(argument: str, value: PyTree, *shapes: tuple[int, ...]) -> None
         raise ValueError(f"Argument {argument} must {' or '.join(number + others)}, but has shape {shape}.")
 
 
-def expect_number(argument: str, returned: PyTree, *shapes: tuple[int, ...]) -> None:
-    """Refuses what a function of the user returns if it is no floating-point number, or array of some other shapes.
-
-    Raises:
-        ValueError: naming it; `argument` is what the function is, as it stands in the message.
-    """
-    if not isinstance(returned, float):
-        shape, dtype = getattr(returned, "shape", None), getattr(returned, "dtype", None)
-        kind = f"a {type(returned).__name__}" if shape is None or dtype is None else f"shape {shape} of {dtype}"
-        if shape not in ((), *shapes) or dtype is None or not jnp.issubdtype(dtype, jnp.floating):
-            raise ValueError(f"Argument {argument} must return a floating-point number, but returns {kind}.")
-
-
 def counted(count: int, one: str, many: str | None = None) -> str:
     """1 joint, 2 joints."""
     return f"{count} {one if count == 1 else many or one + 's'}"
@@ -239,6 +226,22 @@ def shape_of(
             f"Argument `{argument}` must be callable with arguments of shapes {shapes}, but raised "
             f"{type(error).__name__}: {error}"
         ) from error
+    expect_returned(argument, result, *expected)
+    return result.shape
+
+
+def expect_returned(argument: str, result: Any, *expected: tuple[int | str, ...]) -> None:
+    """Refuses what a function of the user returns if it is no array of floating-point numbers of one of some shapes, or a number of Python for ().
+
+    Args:
+        argument: what the function is called in messages.
+        result: what it returns, or its shape and type.
+        *expected: shapes that it may have; a string stands for any number.
+
+    Raises:
+        ValueError: naming the function, what it must return and what it does.
+    """
+    result = np.asarray(result) if type(result) is float else result
     shapes = " or ".join(str(shape).replace("'", "") for shape in expected)
     requirement = f"Argument `{argument}` must return an array of shape {shapes}"
     if not hasattr(result, "shape"):
@@ -252,4 +255,3 @@ def shape_of(
         raise ValueError(f"{requirement}, but returns shape {result.shape}.")
     if not jnp.issubdtype(result.dtype, jnp.floating):
         raise ValueError(f"{requirement} of floating-point numbers, but returns {result.dtype} numbers.")
-    return result.shape

@@ -18,7 +18,8 @@ class Phase(eqx.Module):
     """The motion in one mode.
 
     Attributes:
-        ys: the states (T, …) at the given times, infinite at times that were not reached.
+        ys: the states (T, …) at the given times, infinite at times of no step; those behind `t`, where a guard has ended the motion, are on the
+            step's interpolation.
         t: the time that was reached.
         y: the state there.
         result: Diffrax's.

@@ -16,7 +16,7 @@ from ..foundations import (
     as_function,
     as_parameters,
     calling,
-    expect_number,
+    expect_returned,
     floats_or_none,
 )
 from ..system import LockRow, System
@@ -146,7 +146,7 @@ class AbstractEvent(TextInNotebooks, eqx.Module):
         state = context.state
         with calling("when", f" of event '{self.name}'"):
             value = self.when(state.t, state.q, state.v, context.reaction, context.system.params)
-        expect_number(f"`when` of event '{self.name}'", value)
+        expect_returned(f"when of event '{self.name}'", value, ())
         return self.direction * value
 
     def able(self, context: EventContext) -> Bool[Array, ""]:

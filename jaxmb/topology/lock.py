@@ -13,11 +13,10 @@ from ..foundations import (
     Number,
     Whole,
     as_function,
-    calling,
     contract,
     default_float,
-    expect_number,
     listing,
+    shape_of,
 )
 from ..system import Coordinate, LockRow, System
 from .change import Change
@@ -89,11 +88,8 @@ def lock_target(what: Target, name: str | None, kind: str) -> tuple[str, Target]
 def lock_row(name: str, what: PyTree, system: System) -> LockRow:
     """The row that holds a coordinate, a joint coordinate or a function."""
     if callable(what):
-        number = jax.ShapeDtypeStruct((), default_float())
-        q = jax.ShapeDtypeStruct((system.nq,), number.dtype)
-        with calling("what", f" of '{name}'"):
-            returned = jax.eval_shape(lambda t, q: what(t, q, system.params), number, q)
-        expect_number(f"`what` of '{name}'", returned, (1,))
+        t, q = (jax.ShapeDtypeStruct(shape, default_float()) for shape in ((), (system.nq,)))
+        shape_of(f"what of '{name}'", what, (t, q, system.params), (), (1,))
         return LockRow(name, cast(Callable[..., Array], what))
     if isinstance(what, int) and 0 <= what < system.nq:
         return LockRow(name, Coordinate(what))

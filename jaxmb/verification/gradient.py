@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import Count, Key, Positive, TextInNotebooks, calling, contract, expect_number, function_of
+from ..foundations import Count, Key, Positive, TextInNotebooks, calling, contract, expect_returned, function_of
 
 # The first step of differences, relative to the largest number of each array, and by which factor each next one is smaller: so many of them
 # reach from 1e-1 down to 1e-5 of it. Far below, rounding of the function takes over; far above, terms of high order.
@@ -177,7 +177,7 @@ class _Point:
             own = dict(zip(self.moving, xs, strict=True))
             with calling(argument):
                 value = fn(jax.tree.unflatten(self.structure, [own.get(k, x) for k, x in enumerate(self.leaves)]))
-            expect_number(f"`{argument}`", value)
+            expect_returned(argument, value, ())
             return jnp.asarray(value)
 
         jax.eval_shape(value_of, self.start)
