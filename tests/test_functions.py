@@ -11,6 +11,7 @@ import pytest
 
 import jaxmb as jm
 from jaxmb.foundations import as_function
+from jaxmb.system.scalar import _compiled
 
 PARAMS = {"m": 1.0, "l": 1.0}
 
@@ -99,6 +100,29 @@ def test_functions_without_traced_values_are_compiled_once():
     count = len(traces)
     jm.simulate(system, state, [0.2], control=control)
     assert len(traces) == count + 1  # its shape is looked at in each call
+
+
+def test_an_assembly_and_a_run_share_the_functions_of_a_system(monkeypatch):
+    """Both know which entries of its parameters are zero; inputs that are left out are the same as none."""
+    keys = {}
+
+    def noted(fn, blank, shapes):
+        keys.setdefault(fn.__name__, set()).add((blank, shapes))
+        return _compiled(fn, blank, shapes)
+
+    monkeypatch.setattr("jaxmb.system.scalar._compiled", noted)
+    rod = jm.Holonomic("rod", lambda t, q, p: q @ q - 1.0)
+    force = lambda t, q, v, p: p["M"] @ jnp.array([0.0, -9.81])
+    system = jm.System(
+        2, lambda t, q, p: p["M"], force=force, constraints=[rod], params={"M": jnp.diag(jnp.array([1.0, 2.0]))}
+    )
+    state = jm.assemble(system, [0.6, -0.8])
+    jm.simulate(system, state, [0.1])
+    assert [len(keys[name]) for name in ("mass", "intrinsic_force", "applied_force")] == [1, 1, 1]
+    zeros = jnp.zeros(()), state.q, state.v
+    for more in ((), (None,)):
+        jax.jit(lambda *given, more=more: system.applied_force(*given, *more))(*zeros)
+    assert len(keys["applied_force"]) == 2  # this one without known entries
 
 
 def test_parameters_from_anywhere_share_a_program():
