@@ -191,7 +191,7 @@ def orthonormal_rows(rows: Array, tol: Array, quick: bool = False) -> Sequence[A
             for other in out:
                 # The second n entries, which began as I, go through the same operations and become W.
                 row = row - jnp.sum(row[:n] * other[:n]) * other
-        row, remainder = _unit(row, n, tol[i])
+        row, _, remainder = _unit(row, jnp.sum(row[:n] ** 2), n, tol[i])
         out.append(row)
         remainders.append(remainder)
     done = jnp.stack(out)
@@ -245,24 +245,29 @@ def _by_neighbourhoods(layout: Layout, rows: Array, tol: Array) -> tuple[Array, 
     return done[:, n:], done[:, :n], remainders.ravel()[position]
 
 
-def _unit(row: Array, n: int, tol: Array) -> tuple[Array, Array]:
-    """The row divided by the length of its first n entries, which vanish where that length does not exceed `tol`."""
-    length = jnp.sqrt(jnp.sum(row[:n] ** 2))
+def _unit(row: Array, square: Array, n: int, tol: Array) -> tuple[Array, Array, Array]:
+    """The row divided by its length, of which the square is given, the divisor's inverse and the length.
+
+    Where that does not exceed `tol`, the first n entries vanish and the others stay.
+    """
+    length = jnp.sqrt(square)
     independent = length > tol
     factor = 1 / jnp.where(independent, length, 1)
-    return jnp.concatenate([row[:n] * jnp.where(independent, factor, 0), row[n:] * factor]), length
+    return row * jnp.where((np.arange(row.shape[0]) < n) & ~independent, 0, factor), factor, length
 
 
 def _orthonormalise(i: Array, carry: tuple[Array, Array], n: int, tol: Array) -> tuple[Array, Array]:
     """Brings row i, which is orthogonal to those above it but for rounding, to unit length and those below off it."""
     rest, remainders = carry
-    above = np.arange(rest.shape[0]) < i
-    row = rest[i]
-    row = row - jnp.where(above, rest[:, :n] @ row[:n], 0) @ rest  # the second one of the `PASSES`
-    row, remainder = _unit(row, n, tol[i])
-    rest = rest.at[i].set(row)
-    below = jnp.where(np.arange(rest.shape[0]) > i, rest[:, :n] @ row[:n], 0)
-    return rest - below[:, None] * row, remainders.at[i].set(remainder)
+    number = np.arange(rest.shape[0])
+    here, row = number == i, rest[i]
+    row = row - jnp.where(number < i, rest[:, :n] @ row[:n], 0) @ rest  # the second one of the `PASSES`
+    rest = jnp.where(here[:, None], row, rest)
+    # Of the row with itself too, so that one product gives its length and what the others have along it.
+    products = rest[:, :n] @ row[:n]
+    row, factor, length = _unit(row, products[i], n, tol[i])
+    along = jnp.where((number > i) & (length > tol[i]), products * factor, 0)
+    return jnp.where(here[:, None], row, rest - along[:, None] * row), jnp.where(here, length, remainders)
 
 
 def minimum_norm_multipliers(

@@ -103,14 +103,17 @@ def _sizes_by_inertia(
     heavy = inertia > _least_inertia(inertia.dtype) * _inertia_beside(inertia, squared)
     all_heavy, inertia = jnp.all(heavy), jnp.where(heavy, inertia, 0)
     squared = _without_rounding(inertia, squared)
-    sizes = jnp.zeros(squared.shape[0], inertia.dtype)
-    for _ in range(TURNS):
+
+    def turn(_: object, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        inertia, sizes = carry
         heavy = inertia > 0
         new = jnp.sum(jnp.where(heavy, squared / jnp.where(heavy, inertia, 1), 0), axis=1)
         # A row keeps the first size it gets: that by the masses nearest to it.
         sizes = jnp.where(sizes > 0, sizes, new)
         pull = jnp.sum(quotient(squared, sizes[:, None]), axis=0)
-        inertia = jnp.where(heavy, inertia, pull)
+        return jnp.where(heavy, inertia, pull), sizes
+
+    inertia, sizes = lax.fori_loop(0, TURNS, turn, (inertia, jnp.zeros(squared.shape[0], inertia.dtype)))
     heaviest = jnp.max(inertia, initial=0)
     alone = jnp.sum(squared, axis=1) / positive_or_one(heaviest)  # rows without any mass
     sizes = jnp.where(sizes > 0, sizes, alone)
@@ -124,11 +127,13 @@ def _without_rounding(inertia: Float[Array, " nv"], squared: Float[Array, "m nv"
     its size from that. A velocity without inertia has the unit that balances its column.
     """
     heavy = inertia > 0
-    balanced = jnp.where(heavy, squared / jnp.where(heavy, inertia, 1), squared)
-    for _ in range(BALANCING):
+
+    def turn(_: object, balanced: Array) -> Array:
         balanced = balanced / positive_or_one(jnp.max(balanced, axis=1, keepdims=True, initial=0))
         column = positive_or_one(jnp.max(balanced, axis=0, initial=0))
-        balanced = jnp.where(heavy, balanced, balanced / jnp.sqrt(column))
+        return jnp.where(heavy, balanced, balanced / jnp.sqrt(column))
+
+    balanced = lax.fori_loop(0, BALANCING, turn, jnp.where(heavy, squared / jnp.where(heavy, inertia, 1), squared))
     least = (SINGULAR * jnp.finfo(inertia.dtype).eps) ** 2
     rounding = least * jnp.max(squared, axis=1, keepdims=True, initial=0)
     squared = jnp.where(squared > rounding, squared, 0)
@@ -140,10 +145,12 @@ def _inertia_beside(inertia: Float[Array, " nv"], squared: Float[Array, "m nv"])
 
     Of those that are larger as they stand too: beside an entry that vanishes at a pose, as of a particle on a rod that hangs, any inertia looks small.
     """
-    balanced = squared
-    for _ in range(BALANCING):
-        largest = [jnp.max(balanced, axis=axis, keepdims=True, initial=0) for axis in (0, 1)]
-        balanced = balanced / jnp.sqrt(positive_or_one(largest[0]) * positive_or_one(largest[1]))
+
+    def turn(_: object, balanced: Array) -> Array:
+        largest = [positive_or_one(jnp.max(balanced, axis=axis, keepdims=True, initial=0)) for axis in (0, 1)]
+        return balanced / jnp.sqrt(largest[0] * largest[1])
+
+    balanced = lax.fori_loop(0, BALANCING, turn, squared)
     # What is rounding in the metric of M takes no part, whatever the units; in M itself rounding is no inertia.
     eps = SINGULAR * jnp.finfo(inertia.dtype).eps
     sizes = squared / positive_or_one(jnp.maximum(inertia, eps * jnp.max(inertia, initial=0)))

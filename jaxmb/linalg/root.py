@@ -14,7 +14,7 @@ from .small import small
 # Batched on a CPU it was measured to be 5 to 20 times as fast as LAPACK's Cholesky up to 8 rows.
 SMALL, UNROLLED = 4, 10
 # Beyond so many rows, `BLOCK` are eliminated at a time.
-LARGE, BLOCK = 24, 8
+LARGE, BLOCK = 32, 8
 
 
 def is_unrolled(count: int, quick: bool) -> bool:

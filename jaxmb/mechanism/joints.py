@@ -113,7 +113,7 @@ class CoordinateFunction(eqx.Module):
 
     def __call__(self, t: Float[Array, ""], q: Float[Array, " nq"], params: Numbers) -> Float[Array, ""]:
         """The coordinate."""
-        return self.linkage.motion(t, q, jnp.zeros(self.linkage.nv, q.dtype), params).coordinate(self.name)
+        return self.linkage.at_rest(t, q, params).coordinate(self.name)
 
 
 def absolute(system: System) -> System:

@@ -101,7 +101,8 @@ class AbstractLinkage(AbstractStructure):
         poses, rates = jax.jvp(lambda q: self.poses(q, params), (q,), (self.tree_rate(q, v),))
         return Motion(linkage=self, numbers=params, t=t, q=q, v=v, poses=poses, rates=rates)
 
-    def _at_rest(self, t: Scalar, q: Float[Array, " nq"], numbers: Numbers) -> Motion:
+    def at_rest(self, t: Scalar, q: Float[Array, " nq"], numbers: Numbers) -> Motion:
+        """Poses at an instant of a mechanism that does not move."""
         poses = self.poses(q, numbers)
         return Motion(
             linkage=self,
@@ -303,7 +304,7 @@ class AbstractLinkage(AbstractStructure):
 
     def actuation(self, t: Scalar, q: Float[Array, " nq"], numbers: Numbers) -> Float[Array, "nv nu"]:
         """The generalised force of each unit input."""
-        motion = self._at_rest(t, q, numbers)
+        motion = self.at_rest(t, q, numbers)
         columns = [self._of_power(motion, lambda test, a=a: a.power(motion, test)) for a in numbers.actuators]
         return jnp.stack(columns, axis=1)
 
@@ -325,7 +326,7 @@ class AbstractLinkage(AbstractStructure):
 
     def residual(self, t: Scalar, q: Float[Array, " nq"], numbers: Numbers) -> Float[Array, " k"]:
         """φ, rows in the order of the mechanism."""
-        motion = self._at_rest(t, q, numbers)
+        motion = self.at_rest(t, q, numbers)
         names, parts = [], [jnp.zeros(0, q.dtype)]
         for group, frames in self._constraint_frames(numbers):
             if group.kind.holonomic:

@@ -85,15 +85,15 @@ class Sight(eqx.Module):
         in_use: the independent rows (m,).
         y: the state on the constraints.
         flow: its rates, like all that follow without derivatives.
-        guards: all guards (3, g) a little before it and a little after, and at the state as the motion has left it.
+        guards: all guards (4, g) a little before it and a little after, at y, and at the state as the motion has left it.
         in_run: the same with −1 for events that wait.
     """
 
     in_use: Bool[Array, " m"]
     y: StateVector
     flow: StateVector
-    guards: Float[Array, "3 g"]
-    in_run: Float[Array, "3 g"]
+    guards: Float[Array, "4 g"]
+    in_run: Float[Array, "4 g"]
 
 
 class Segment(eqx.Module):
@@ -217,7 +217,7 @@ class Run(eqx.Module):
         # At an event guards are zero but for rounding of either sign: they are looked at on both sides.
         width = jnp.where(unlocated, LOCATED, 1) * self.plan.instant
         states = [(t + h, y.plus(flow, h)) for h in (-width, width)]
-        stacked = jax.tree.map(lambda *x: jnp.stack(x), *states, (t, segment.y))
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *states, (t, y), (t, segment.y))
         plan, field, stacked = lax.stop_gradient((self.plan, field, stacked))
 
         def guards(state: tuple[Array, StateVector]) -> tuple[Array, Array]:
@@ -310,11 +310,10 @@ class Run(eqx.Module):
         """
         sight = segment.sight
         assert sight is not None
-        behind, ahead, uncorrected = sight.in_run
+        behind, ahead, here, uncorrected = sight.in_run
+        t, y = segment.t, sight.y
         # Here alone guards are differentiated: elsewhere they may have no finite derivative, as a speed at rest.
-        field, t, y, in_use = self.field(segment), segment.t, sight.y, sight.in_use
-        u = field.inputs(t, y, in_use)
-        here = self.plan.guards_in_run(field.system, segment.mode, field.state(t, y), u, in_use)[1]
+        here = _with_derivative(here, self.plan, self.field(segment), segment.mode, t, y, sight.in_use)
         first = jnp.argmax(here)
         step = LOCATED * self.plan.instant
         speed = (ahead - behind)[first] / (2 * step)
@@ -328,6 +327,32 @@ class Run(eqx.Module):
         occurs = jnp.any(which)
         t, y = tree_where(occurs, (t + move, y.plus(sight.flow, move)), (t, segment.y))
         return dataclasses.replace(segment, t=t, y=y, displaced=occurs, due=which), None
+
+
+@eqx.filter_custom_jvp
+def _with_derivative(
+    guards: Float[Array, " g"],
+    plan: Plan,
+    field: VectorField,
+    mode: Mode,
+    t: Array,
+    y: StateVector,
+    in_use: Bool[Array, " m"],
+) -> Float[Array, " g"]:
+    """The guards in a run, of which the values are known, with their derivatives: a program without derivatives holds no function of them."""
+    return guards
+
+
+@_with_derivative.def_jvp
+def _guard_rates(primals: PyTree, tangents: PyTree) -> tuple[Array, Array]:
+    _, plan, field, mode, t, y, in_use = primals
+
+    def guards(plan: Plan, field: VectorField, t: Array, y: StateVector) -> Array:
+        return plan.guards_in_run(field.system, mode, field.state(t, y), field.inputs(t, y, in_use), in_use)[1]
+
+    _, plan_dot, field_dot, _, t_dot, y_dot, _ = tangents
+    derivative = eqx.filter_jvp(guards, (plan, field, t, y), (plan_dot, field_dot, t_dot, y_dot))[1]
+    return _with_derivative(*primals), derivative
 
 
 def finished(field: VectorField, t: Array, y: StateVector, start: StateVector) -> tuple[StateVector, Array | None]:
@@ -387,7 +412,7 @@ def run_through(run: Run, state: State, consistent: Bool[Array, ""]) -> tuple[Se
     successful: PyTree = RESULTS.successful
     result: PyTree = RESULTS.where(consistent, successful, RESULTS.inconsistent_state)
     no_event, false, max_events = jnp.zeros(len(run.plan.names), bool), jnp.array(False), run.max_events
-    nothing = jnp.zeros((3, len(run.plan.names)), ts.dtype)
+    nothing = jnp.zeros((4, len(run.plan.names)), ts.dtype)
     first = Segment(
         t=state.t,
         y=start,

@@ -297,7 +297,7 @@ def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:
     # A run without duration takes a step too, so that the derivative with respect to its time is the velocity.
     end = jnp.where(ts[-1] > state.t, ts[-1], state.t + resolution(state.t, ts[-1]))
     system, bare = apply_mode(inputs.system, state)
-    field, method, sizes, checks = _problem(inputs, system, bare, ts, end, timely)
+    field, method, plan, checks = _problem(inputs, system, bare, ts, end, timely)
     consistent = field.consistent
     events, interpolation = None, None
     if plan is None:
@@ -308,7 +308,6 @@ def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:
         result, interpolation = verdict(motion, consistent), motion.interpolation
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
     else:
-        plan = plan.sized(dataclasses.replace(state, scale=field.scale), sizes.v)
         run = Run(
             plan=plan,
             drift=inputs.drift,
@@ -350,8 +349,8 @@ def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:
 
 def _problem(
     inputs: _RunInputs, system: System, state: State, ts: Array, end: Array, timely: Array
-) -> tuple[VectorField, Method, StateVector, tuple[Check, ...]]:
-    """The problem, the method with its steps, the sizes of all variables, and the checks of events and of the start."""
+) -> tuple[VectorField, Method, Plan | None, tuple[Check, ...]]:
+    """The problem, the method with its steps, the events with their sizes, and the checks of events and of the start."""
     plan, formulation, loop, method = inputs.plan, inputs.formulation, inputs.loop, inputs.method
     values = Values.of(system, state)
     scale, sizes = sizes_of_run(system, state, ts[-1], values)
@@ -373,7 +372,10 @@ def _problem(
         choice=choice,
         interrupted=bool(breaks_of(system, loop)),
     )
-    return field, dataclasses.replace(method, controller=controller, dt0=dt0), sizes, checks
+    if plan is not None:
+        assert inputs.state.mode is not None
+        plan = plan.sized(inputs.state.mode, dataclasses.replace(state, scale=scale), sizes.v, values.root)
+    return field, dataclasses.replace(method, controller=controller, dt0=dt0), plan, checks
 
 
 def _without_events(

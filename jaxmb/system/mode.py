@@ -95,11 +95,9 @@ class BrakeForce(eqx.Module):
 
     def __call__(self, t: Scalar, q: Array, v: Array, params: PyTree, u: Array | None) -> Float[Array, " nv"]:
         """Σ f_i ∂ṡ_i/∂v."""
-
-        # By virtual power, the gradient by v of Σ f_i ṡ_i: right for any N, without forming ∂s/∂q.
-        def power(v: Array) -> Scalar:
-            qdot = v if self.rate is None else self.rate(q, v, params)
-            return jnp.dot(self.drag, jax.jvp(lambda q: self.fn(t, q, params), (q,), (qdot,))[1])
-
-        force = jax.grad(power)(v)
+        # By virtual power, (∂s/∂q)ᵀ f and from there the transpose of q̇ = N v, without forming ∂s/∂q.
+        (force,) = jax.vjp(lambda q: self.fn(t, q, params), q)[1](self.drag)
+        if self.rate is not None:
+            rate = self.rate
+            (force,) = jax.linear_transpose(lambda v: rate(q, v, params), v)(force)
         return force if self.resistance is None else force + self.resistance(t, q, v, params, u)

@@ -119,8 +119,11 @@ class Brake(AbstractEvent):
         slides = change.release(rows).slide(rows, -jnp.sign(rate) * self.sliding)
         # Decided after the jump and not in `apply`: what holding takes is the reaction for the velocities and rows that all events of the
         # instant leave. A load shared among dependent rows is that of least norm, one of many, hence the doubt.
-        slips = jnp.any(change.stuck & rows) & (self._excess(after) > 0)
-        loose = self._loosen(change, after).doubt(after.arbitrary(self.acts_on))
+        slips = jnp.any(change.loose & rows) | (jnp.any(change.stuck & rows) & (self._excess(after) > 0))
+        # ṡ is zero here and has no sign. The holding force opposes the motion that is about to begin, as sliding friction will, so that
+        # it gives the direction.
+        loose = change.release(rows).slide(rows, jnp.sign(self._load(after)) * self.sliding)
+        loose = loose.doubt(after.arbitrary(self.acts_on))
         return slides.where(struck, loose.where(slips, change))
 
     def checks(self) -> tuple[Check, ...]:
@@ -147,10 +150,7 @@ class Brake(AbstractEvent):
         return jnp.where(holds, self._excess(context), -1)
 
     def _loosen(self, change: Change, context: EventContext) -> Change:
-        rows = context.rows(self.acts_on)
-        # ṡ is zero here and has no sign. The holding force opposes the motion that is about to begin, as sliding friction will, so that
-        # it gives the direction.
-        return change.release(rows).slide(rows, jnp.sign(self._load(context)) * self.sliding)
+        return change.loosen(context.rows(self.acts_on))
 
     def _excess(self, context: EventContext) -> Scalar:
         """The load above the largest holding force, relative to that force and less rounding; positive where the brake comes loose."""

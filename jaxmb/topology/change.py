@@ -21,6 +21,7 @@ class Change(eqx.Module):
         restitution: e of each row.
         assembled: rows to which positions are to be moved.
         stuck: rows of locks that have come to rest and hold from then on, unless `resolve` of an event releases them.
+        loose: rows of locks whose load is more than they hold: they act until `resolve` releases them, by the load that they have then.
         yielding: rows that bear no impulse, as their forces are limited.
         impulse: U (nv,) from outside, in N s or N m s.
         consistent: whether momentum is conserved.
@@ -32,6 +33,7 @@ class Change(eqx.Module):
     restitution: Float[Array, " m"]
     assembled: Bool[Array, " m"]
     stuck: Bool[Array, " m"]
+    loose: Bool[Array, " m"]
     yielding: Bool[Array, " m"]
     impulse: Float[Array, " nv"]
     consistent: Bool[Array, ""]
@@ -48,6 +50,7 @@ class Change(eqx.Module):
             restitution=jnp.zeros_like(state.scale.row),
             assembled=no,
             stuck=no,
+            loose=no,
             yielding=no,
             impulse=jnp.zeros_like(state.v),
             consistent=true,
@@ -69,10 +72,10 @@ class Change(eqx.Module):
         return self._in_mode(active=self.mode.active | rows)
 
     def release(self, rows: Bool[Array, " m"]) -> "Change":
-        """Rows cease to act, or to slide, and have not come to rest."""
+        """Rows cease to act, or to slide, and have neither come to rest nor loose."""
         # A released lock neither holds nor drags.
         released = self._in_mode(active=self.mode.active & ~rows, drag=jnp.where(self._locks(rows), 0, self.mode.drag))
-        return dataclasses.replace(released, stuck=self.stuck & ~rows)
+        return dataclasses.replace(released, stuck=self.stuck & ~rows, loose=self.loose & ~rows)
 
     def hold(self, rows: Bool[Array, " m"], values: Float[Array, " k"]) -> "Change":
         """Locks hold their functions at given values."""
@@ -88,6 +91,10 @@ class Change(eqx.Module):
     def rest(self, rows: Bool[Array, " m"]) -> "Change":
         """Locks have come to rest."""
         return dataclasses.replace(self, stuck=self.stuck | rows)
+
+    def loosen(self, rows: Bool[Array, " m"]) -> "Change":
+        """Locks have come loose."""
+        return dataclasses.replace(self, loose=self.loose | rows)
 
     def limit(self, rows: Bool[Array, " m"]) -> "Change":
         """Rows bear no impulse."""

@@ -5,7 +5,6 @@ import functools
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -13,7 +12,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
-from ..linalg import independent_rows, metric_root
+from ..linalg import independent_rows
 from ..system import Mode, State, System, Terms, lock_coordinates, lock_rates, rows_at, scaled_residuals
 from .reactions import ConstraintReactions
 
@@ -48,6 +47,7 @@ class EventContext:
         acceleration: finds v̇ (nv,).
         reaction: the multipliers (k,) of constraints and locks by name, zero where one does not act.
         creep: speeds (k,) below which the motion of a lock is rounding.
+        mobility: s̈ (k,) of each lock by a unit of force along it, constraints aside, at the start of the run.
         yielding: names of the rows of brakes, which slide where other rows determine their motion.
     """
 
@@ -59,6 +59,7 @@ class EventContext:
     acceleration: Callable[[], Array]
     reaction: ConstraintReactions
     creep: Float[Array, " k"]
+    mobility: Float[Array, " k"]
     yielding: tuple[str, ...]
 
     def rows(self, names: Sequence[str]) -> Bool[Array, " m"]:
@@ -79,17 +80,6 @@ class EventContext:
     def rates(self) -> Float[Array, " k"]:
         """ṡ of all locks."""
         return lock_rates(self.system, self.state.t, self.state.q, self.state.v)
-
-    @functools.cached_property
-    def mobility(self) -> Float[Array, " k"]:
-        """s̈ of each lock by a unit of force along it, constraints aside; without derivatives, as it serves decisions."""
-        system, t, q = lax.stop_gradient((self.system, self.state.t, self.state.q))
-        # The rates are affine in v, so that their derivative is the same at v = 0.
-        rows = jax.jacfwd(lambda v: lock_rates(system, t, q, v))(jnp.zeros(system.nv, q.dtype))
-        # Sizes of rows have no part in the root. `metric_root` in place of M^(−1/2), as M may be singular where constraints hold what has
-        # no inertia.
-        terms = rows_at(system, t, q, jnp.ones(system.m, q.dtype))
-        return jnp.sum((rows @ metric_root(terms.mass, terms.jacobian).T) ** 2, axis=1)
 
     @functools.cached_property
     def residual_rates(self) -> Float[Array, " m"]:

@@ -33,6 +33,7 @@ class Plan(eqx.Module):
         events: the events.
         instant: time in s within which events count as simultaneous; guards are evaluated so much before and after.
         creep: speeds (k,) below which the motion of a lock is rounding.
+        mobility: s̈ (k,) of each lock by a unit of force along it, constraints aside, at the start.
         names: of all occurrences, those of `occurrences` in order.
         reads: for each occurrence the constraints whose reactions its guard reads.
     """
@@ -42,6 +43,7 @@ class Plan(eqx.Module):
     events: tuple[AbstractEvent, ...]
     instant: Scalar
     creep: Float[Array, " k"]
+    mobility: Float[Array, " k"]
     names: tuple[str, ...] = eqx.field(static=True, default=())
     reads: tuple[tuple[str, ...], ...] = eqx.field(static=True, default=())
 
@@ -74,20 +76,20 @@ class Plan(eqx.Module):
         motion = functools.cache(lambda: acceleration_and_multipliers(self.formulation, system, state, u, in_use))
         reaction = ConstraintReactions(system.rows, lambda: motion()[1])
         yielding = tuple(name for e in self.events if e.secondary for name in e.acts_on)
-        more = lambda: motion()[0], reaction, self.creep, yielding
+        more = lambda: motion()[0], reaction, self.creep, self.mobility, yielding
         return EventContext(system, self.formulation, mode, state, self.instant, *more)
 
-    def sized(self, state: State, speeds: Float[Array, " nv"]) -> "Plan":
-        """The plan with `creep` for a run from a state, whose velocities have the sizes `speeds`."""
-        plan, state, speeds = lax.stop_gradient((self, state, speeds))
-        assert state.mode is not None
-        context = plan.context(state.mode, dataclasses.replace(state, mode=None), None)
+    def sized(self, mode: Mode, state: State, speeds: Float[Array, " nv"], root: Float[Array, "nv nv"]) -> "Plan":
+        """The plan with `creep` and `mobility` for a run from a state without mode, whose velocities have the sizes `speeds`; RᵀR = M⁻¹ of `root` R."""
+        plan, mode, state, speeds, root = lax.stop_gradient((self, mode, state, speeds, root))
+        context = plan.context(mode, state, None)
         # A new context for each v, as one keeps the rates that it has computed. Sizes are by speeds of the run: ṡ itself is zero where
         # rounding is asked about.
         rows = jax.jacfwd(lambda v: dataclasses.replace(context, state=dataclasses.replace(context.state, v=v)).rates)(
             state.v
         )
-        return dataclasses.replace(self, creep=rounding(speeds.dtype) * jnp.abs(rows) @ speeds)
+        creep, mobility = rounding(speeds.dtype) * jnp.abs(rows) @ speeds, jnp.sum((rows @ root.T) ** 2, axis=1)
+        return dataclasses.replace(self, creep=creep, mobility=mobility)
 
     # Times and guards
 

@@ -64,12 +64,14 @@ def _start(
     names: tuple[str, ...],
 ) -> tuple[Plan, State, tuple[Check, ...], tuple[Check, ...]]:
     state = _with_mode(system, state, locks, names)
+    unknown = jnp.zeros(len(locks), state.q.dtype)
     plan = Plan(
         system=system,
         formulation=formulation,
         events=events,
         instant=resolution(state.t, end),
-        creep=jnp.zeros(len(locks), state.q.dtype),
+        creep=unknown,
+        mobility=unknown,
         names=names,
     )
     return plan, state, _check_due(plan, state), tuple(check for event in events for check in event.checks())
