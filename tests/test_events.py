@@ -264,6 +264,24 @@ def field_of(system):
     )
 
 
+class Guarded(Plan):
+    """A plan of guards that always have the same values, beside which one has left zero or not."""
+
+    values: tuple[float, ...] = eqx.field(static=True, default=(7.0,))
+    left: bool = eqx.field(static=True, default=False)
+
+    guarded, waits = True, (False,)
+
+    def guards_in_run(self, system, mode, state, u, in_use):
+        return 2 * (jnp.array(self.values),) + (jnp.array(self.left),)
+
+
+def plan_of(kind, instant=1e-9, **fields):
+    """A plan of a stand-in's kind, of a single coordinate and without events."""
+    none = jnp.zeros(0)
+    return kind(FREE, jm.formulation.GaussProjection(), (), jnp.array(instant), none, none, **fields)
+
+
 def test_a_motion_ends_where_a_guard_has_risen_or_left_zero():
     """Not before the time from which on guards are looked at. How often they are is told."""
     page = " ".join((pathlib.Path(__file__).parents[1] / "docs" / "topology.md").read_text().split())
@@ -272,8 +290,7 @@ def test_a_motion_ends_where_a_guard_has_risen_or_left_zero():
     field, y = field_of(FREE), StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(()))
 
     def ends(values, leaving, t=2.0):
-        told = lambda *_: (None, jnp.array(values), jnp.array(leaving))
-        guard = SimpleNamespace(plan=SimpleNamespace(guards_in_run=told), mode=None, since=1.0)
+        guard = SimpleNamespace(plan=plan_of(Guarded, values=values, left=leaving), mode=NO_MODE, since=1.0)
         return tuple(bool(x) for x in Guard.__call__(guard, field, jnp.asarray(t), y, jnp.zeros(0, bool)))
 
     yes, no = (True, True), (False, False)
@@ -309,15 +326,6 @@ class Between(eqx.Module):
 
     def __call__(self, field, t, y, in_use):
         return ((t - self.rises) * (self.falls - t) > 0,) * 2
-
-
-class AlwaysThere(Plan):
-    """A plan of one guard, which is always above zero."""
-
-    guarded, waits = True, (False,)
-
-    def guards_in_run(self, system, mode, state, u, in_use):
-        return None, jnp.array([7.0]), jnp.array(False)
 
 
 def test_a_step_is_rejected_within_which_a_guard_has_risen_and_fallen_and_ends_the_motion_where_it_holds_at_the_end(
@@ -377,6 +385,20 @@ def segment_of(**fields):
     return Segment(**none | fields)
 
 
+class Rising(Plan):
+    """A plan of three occurrences, whose guards are q − 5, slope (q − place) and −1."""
+
+    line: tuple[jax.Array, jax.Array] = (jnp.ones(()), jnp.zeros(()))
+    ready: tuple[bool, ...] = eqx.field(static=True, default=())
+
+    waits = property(lambda self: self.ready)
+
+    def guards_in_run(self, system, mode, state, u, in_use):
+        slope, place = self.line
+        values = jnp.stack([state.q[0] - 5.0, slope * (state.q[0] - place), -jnp.ones(())])
+        return values, values, jnp.array(False)
+
+
 def test_an_event_is_located_along_the_motion_with_the_derivative_of_its_time():
     """By a Newton step of the guard, a hundred instants long at most; none where the guard does not rise, nor an event that has only left zero."""
     instant, speed, push = 1e-9, 2.0, 3.0
@@ -384,10 +406,10 @@ def test_an_event_is_located_along_the_motion_with_the_derivative_of_its_time():
 
     @functools.partial(jax.jit, static_argnums=4)
     def located(off, at, rising, slope, waits):
-        guards = lambda system, mode, state, u, in_use: (
-            2 * (jnp.stack([state.q[0] - 5.0, slope * (state.q[0] - rising), -jnp.ones(())]),)
+        none = jnp.zeros(0)
+        plan = Rising(
+            FREE, field.formulation, (), jnp.array(instant), none, none, line=(slope, rising), ready=(False, waits)
         )
-        plan = Told(instant=instant, waits=(False, waits), guards_in_run=guards)
         flow = lambda field, t, y, in_use: y.like(jnp.array([speed, push, 7.0]))
         t, yes = jnp.asarray(4.0), jnp.array(True)
         run = SimpleNamespace(plan=plan, flow=flow, field=lambda segment: field)
@@ -422,10 +444,7 @@ def test_a_motion_is_ended_by_no_guard_before_two_instants_and_saves_times_withi
     keep = lambda inputs, method, guard, **_: given.extend((inputs, guard)) or object.__new__(Phase)
     monkeypatch.setattr("jaxmb.simulation.segments.integrate", keep)
     field, y, instant = field_of(FREE), StateVector.of(jnp.zeros(1), jnp.zeros(1), jnp.zeros(())), 0.25
-    plan, ts = (
-        AlwaysThere(FREE, field.formulation, (), jnp.array(instant), jnp.zeros(0)),
-        jnp.array([1.0, 5.0, 6.0, 8.0, 9.0]),
-    )
+    plan, ts = plan_of(Guarded, instant), jnp.array([1.0, 5.0, 6.0, 8.0, 9.0])
     run = lambda ts: SimpleNamespace(plan=plan, method=None, ts=ts)
     within = lambda ts: Run._motion(run(ts), field, NO_MODE, jnp.array(5.0), jnp.array(8.0), y) and given[0].ts
     slopes = jax.jvp(within, (ts,), (jnp.ones(5),))[1]
@@ -548,7 +567,7 @@ def test_a_stretch_ends_where_its_guard_is_located_and_saves_what_it_reaches(mon
 
         def sight(field, segment, y, in_use, unlocated):
             step = LOCATED * instant
-            seen = jnp.array([rises * (segment.t + h - 2 - off) for h in (-step, step, 0.0)])[:, None]
+            seen = jnp.array([rises * (segment.t + h - 2 - off) for h in (-step, step, 0.0, 0.0)])[:, None]
             return Sight(in_use, y, y.like(jnp.full(3, 8.0)), seen, seen)
 
         run = SimpleNamespace(
@@ -691,7 +710,8 @@ def test_whether_an_event_would_change_anything():
         load = ConstraintReactions({}, lambda: none)
         gauss, instant = jm.formulation.GaussProjection(), jnp.array(1e-9)
         rest = lambda: jnp.zeros(2)
-        return bool(event.able(EventContext(system.in_mode(mode), gauss, mode, off, instant, rest, load, none, ())))
+        there = EventContext(system.in_mode(mode), gauss, mode, off, instant, rest, load, none, none, ())
+        return bool(event.able(there))
 
     assert [able(acts, jm.Release("bar", at=1.0)) for acts in (False, True)] == [False, True]
     assert [able(acts, jm.Activate("bar", at=1.0)) for acts in (False, True)] == [True, False]

@@ -266,8 +266,8 @@ def _orthonormalise(i: Array, carry: tuple[Array, Array], n: int, tol: Array) ->
     # Of the row with itself too, so that one product gives its length and what the others have along it.
     products = rest[:, :n] @ row[:n]
     row, factor, length = _unit(row, products[i], n, tol[i])
-    along = jnp.where((number > i) & (length > tol[i]), products * factor, 0)
-    return jnp.where(here[:, None], row, rest - along[:, None] * row), jnp.where(here, length, remainders)
+    parts = jnp.where((number > i) & (length > tol[i]), products * factor, 0)
+    return jnp.where(here[:, None], row, rest - parts[:, None] * row), jnp.where(here, length, remainders)
 
 
 def minimum_norm_multipliers(

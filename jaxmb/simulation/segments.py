@@ -21,7 +21,7 @@ from .adjoint import integrate
 from .drift import AbstractDrift
 from .engine import compiled_step_of
 from .feedback import FeedbackLoop, breaks_of, initial_state
-from .guard import Guard
+from .guard import Guard, guards_at
 from .judgement import verdict
 from .method import Method
 from .phase import Phase, PhaseInputs, Phases
@@ -220,10 +220,7 @@ class Run(eqx.Module):
         stacked = jax.tree.map(lambda *x: jnp.stack(x), *states, (t, y), (t, segment.y))
         plan, field, stacked = lax.stop_gradient((self.plan, field, stacked))
 
-        def guards(state: tuple[Array, StateVector]) -> tuple[Array, Array]:
-            u = field.inputs(*state, in_use)
-            return plan.guards_in_run(field.system, segment.mode, field.state(*state), u, in_use)[:2]
-
+        guards = lambda here: guards_at(plan, field, segment.mode, here[0], here[1], in_use)[:2]
         return Sight(in_use, y, flow, *lax.map(guards, stacked))  # a loop: guards are large
 
     def transition(self, segment: Segment) -> tuple[Segment, Any]:
@@ -313,7 +310,7 @@ class Run(eqx.Module):
         behind, ahead, here, uncorrected = sight.in_run
         t, y = segment.t, sight.y
         # Here alone guards are differentiated: elsewhere they may have no finite derivative, as a speed at rest.
-        here = _with_derivative(here, self.plan, self.field(segment), segment.mode, t, y, sight.in_use)
+        here = _with_derivative(here, (self.plan, self.field(segment), segment.mode, t, y, sight.in_use))
         first = jnp.argmax(here)
         step = LOCATED * self.plan.instant
         speed = (ahead - behind)[first] / (2 * step)
@@ -330,29 +327,15 @@ class Run(eqx.Module):
 
 
 @eqx.filter_custom_jvp
-def _with_derivative(
-    guards: Float[Array, " g"],
-    plan: Plan,
-    field: VectorField,
-    mode: Mode,
-    t: Array,
-    y: StateVector,
-    in_use: Bool[Array, " m"],
-) -> Float[Array, " g"]:
-    """The guards in a run, of which the values are known, with their derivatives: a program without derivatives holds no function of them."""
+def _with_derivative(guards: Float[Array, " g"], arguments: tuple[Any, ...]) -> Float[Array, " g"]:
+    """The second result of `guards_at(*arguments)`, which is known, with its derivative: only programs of derivatives evaluate guards for it."""
     return guards
 
 
 @_with_derivative.def_jvp
 def _guard_rates(primals: PyTree, tangents: PyTree) -> tuple[Array, Array]:
-    _, plan, field, mode, t, y, in_use = primals
-
-    def guards(plan: Plan, field: VectorField, t: Array, y: StateVector) -> Array:
-        return plan.guards_in_run(field.system, mode, field.state(t, y), field.inputs(t, y, in_use), in_use)[1]
-
-    _, plan_dot, field_dot, _, t_dot, y_dot, _ = tangents
-    derivative = eqx.filter_jvp(guards, (plan, field, t, y), (plan_dot, field_dot, t_dot, y_dot))[1]
-    return _with_derivative(*primals), derivative
+    (_, arguments), (_, dots) = primals, tangents
+    return _with_derivative(*primals), eqx.filter_jvp(lambda x: guards_at(*x)[1], (arguments,), (dots,))[1]
 
 
 def finished(field: VectorField, t: Array, y: StateVector, start: StateVector) -> tuple[StateVector, Array | None]:
