@@ -13,7 +13,7 @@ from .factor import AbstractFactor
 from .layout import Layout
 from .rank import RANK_TOL, cutoff
 from .root import inverse_root, is_unrolled, solve_spd
-from .small import small
+from .small import slice_at, small
 from .sparse import BlockMatrix, SparseRows, lowered
 
 # A row that follows from others has a remainder of rounding, one that is nearly lost has one near the cut-off: this part of it lies between.
@@ -260,13 +260,14 @@ def _orthonormalise(i: Array, carry: tuple[Array, Array], n: int, tol: Array) ->
     """Brings row i, which is orthogonal to those above it but for rounding, to unit length and those below off it."""
     rest, remainders = carry
     number = np.arange(rest.shape[0])
-    here, row = number == i, rest[i]
+    here, row = number == i, slice_at(rest, i)[0]
     row = row - jnp.where(number < i, rest[:, :n] @ row[:n], 0) @ rest  # the second one of the `PASSES`
     rest = jnp.where(here[:, None], row, rest)
     # Of the row with itself too, so that one product gives its length and what the others have along it.
     products = rest[:, :n] @ row[:n]
-    row, factor, length = _unit(row, products[i], n, tol[i])
-    parts = jnp.where((number > i) & (length > tol[i]), products * factor, 0)
+    tol = slice_at(tol, i)
+    row, factor, length = _unit(row, slice_at(products, i), n, tol)
+    parts = jnp.where((number > i) & (length > tol), products * factor, 0)
     return jnp.where(here[:, None], row, rest - parts[:, None] * row), jnp.where(here, length, remainders)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from .small import small
+from .small import slice_at, small
 
 # Unrolled code runs faster and takes longer to compile: up to `SMALL` rows it does neither, up to `UNROLLED` it is for what
 # every step needs. LAPACK is not called: in a loop over a batch it may never return, and XLA does not compile its calls in
@@ -63,10 +63,11 @@ def _by_rows(matrix: Array) -> Array:
     number = np.arange(n)[:, None]
 
     def eliminate(j: Array, rest: Array) -> Array:
-        row, column = rest[j], rest[:, j][:, None]
+        row, column = slice_at(rest, j), slice_at(rest, j, 1)
+        pivot = slice_at(row, j, 1)
         # Without pivots: a positive definite matrix needs none, and one that is not shows by a NaN from the root.
-        below = rest - jnp.where(number > j, column / row[j], 0) * row
-        return jnp.where(number == j, row / jnp.sqrt(row[j]), below)
+        below = rest - jnp.where(number > j, column / pivot, 0) * row
+        return jnp.where(number == j, row / jnp.sqrt(pivot), below)
 
     return lax.fori_loop(0, n, eliminate, jnp.concatenate([matrix, np.eye(n, dtype=matrix.dtype)], axis=1))[:, n:]
 

@@ -138,6 +138,17 @@ class Turning(AbstractRotation):
         return lengthened(matrix[:2, 2], matrix[2, 2]) if self.dim == 3 else jnp.zeros(0, matrix.dtype)
 
 
+# ½ q ∘ (0, ω), which is linear in q and in ω, as [row, component of q, component of ω].
+_HALF_PRODUCT = 0.5 * np.array(
+    [
+        [[0, 0, 0], [-1, 0, 0], [0, -1, 0], [0, 0, -1]],
+        [[1, 0, 0], [0, 0, 0], [0, 0, 1], [0, -1, 0]],
+        [[0, 1, 0], [0, 0, -1], [0, 0, 0], [1, 0, 0]],
+        [[0, 0, 1], [0, 1, 0], [-1, 0, 0], [0, 0, 0]],
+    ]
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Ball(AbstractRotation):
     """Any rotation in space: a unit quaternion (w, x, y, z), and ω in the axes of b."""
@@ -167,8 +178,7 @@ class Ball(AbstractRotation):
         """½ q ∘ (0, ω)."""
         # ω in the axes of b is multiplied from the right (Shuster 1993); q̇ is orthogonal to q, so that |q| drifts by
         # rounding and truncation only.
-        w, u = q[0], q[1:]
-        return 0.5 * jnp.concatenate([-jnp.dot(u, v)[None], w * v + jnp.cross(u, v)])
+        return (q @ jnp.asarray(_HALF_PRODUCT, q.dtype)) @ v
 
     def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
         """The quaternion at unit length."""

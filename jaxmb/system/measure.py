@@ -158,7 +158,9 @@ def measure(
     root = metric_root(heavier(system, system.mass(t, q), jacobian), jacobian)
     width = jnp.linalg.norm(root, axis=0)  # of each coordinate per unit of length in the metric
     size = jnp.linalg.norm(jacobian @ root.T, axis=1)
-    line = _sample_lines(system, t, q, jacobian, root)
+    extents = extent(system, q)
+    # Distances follow the units; where they start is of no importance.
+    line = _sample_lines(system, t, q, jacobian, root, jnp.linalg.norm(extents / width))
     angular, shifts = _joint_rows(system)
     cosines = angular[:, None] | (shifts[:, None] & ~angles(system))
     line, zero = _without_rounding(line, system.row_counts, width, cosines, angles(system))
@@ -181,13 +183,17 @@ def measure(
     span = far * change
     # In turn: lengths by neighbours, twice, as a row with a length from the first round is a neighbour in the second; then the length of
     # the user, the size of the coordinates, of an angle no less than a radian, and 1.
-    extents = extent(system, q)
     extents = jnp.where(angles(system), jnp.maximum(extents, 1), extents)
     extents = jnp.where(extents / width > jnp.finfo(q.dtype).eps ** NEGLIGIBLE * jnp.max(extents / width), extents, 0)
-    for fallback in (0, 0, 0 if length is None else length, extents, 1):  # rows that never change
-        reach = _zero_if_infinite(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
-        span = jnp.where(span > 0, span, entries @ jnp.where(reach > 0, reach, fallback))
-    reach = _zero_if_infinite(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
+    given = jnp.full_like(extents, 0 if length is None else length)
+
+    def turn(span: Array, fallback: Array) -> tuple[Array, None]:
+        reach = _reach(span, entries)
+        return jnp.where(span > 0, span, entries @ jnp.where(reach > 0, reach, fallback)), None
+
+    none = jnp.zeros_like(extents)
+    span, _ = lax.scan(turn, span, jnp.stack([none, none, given, extents, none + 1]))  # rows that never change
+    reach = _reach(span, entries)
     # Either part alone may vanish: the row itself at a singular pose, its change if the row is constant.
     row = jnp.sqrt(size**2 + change**2)
     by_length = jnp.linalg.norm(entries * reach, axis=1)
@@ -288,7 +294,7 @@ def as_state(
     return dataclasses.replace(state, mode=mode)
 
 
-def _sample_lines(system: System, t: Array, q: Array, jacobian: Array, root: Array) -> _Line:
+def _sample_lines(system: System, t: Array, q: Array, jacobian: Array, root: Array, unit: Array) -> _Line:
     n, layout = jacobian.shape[1], system.layout
     # A fixed seed: sizes, and so decisions and steps, must be the same in every process.
     random = np.random.default_rng(0)
@@ -324,8 +330,6 @@ def _sample_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arr
         grown = jnp.fmax(entries, jnp.max(jnp.abs(there), axis=0))
         return (there, unbent, turned, jnp.where(turned[:, None], entries, grown)), (bend, shift, turned)
 
-    # Distances follow the units; where they start is of no importance.
-    unit = jnp.linalg.norm(extent(system, q) / jnp.linalg.norm(root, axis=0))
     powers = POWERS if jnp.finfo(q.dtype).eps < 1e-10 else FEWER_POWERS
     s = positive_or_one(unit) * 2.0 ** jnp.arange(*powers, dtype=q.dtype)
     start = (at(s[0]), jnp.zeros(size.shape, int), jnp.zeros(size.shape, bool), jnp.abs(jacobian))
@@ -474,8 +478,10 @@ def _least_of_others(values: Array, otherwise: Array | float) -> Array:
     return jnp.where(jnp.isfinite(least), least, otherwise)
 
 
-def _zero_if_infinite(values: Array) -> Array:
-    return jnp.where(jnp.isfinite(values), values, 0)
+def _reach(span: Array, entries: Array) -> Array:
+    """How far each coordinate moves: min Φ_i/|C_ik|, zero where no row tells."""
+    reach = jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf)
+    return jnp.where(jnp.isfinite(reach), reach, 0)
 
 
 def rounding_nearby(system: System, state: State) -> Float[Array, ""]:
