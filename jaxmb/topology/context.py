@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -64,8 +65,10 @@ class EventContext:
 
     def rows(self, names: Sequence[str]) -> Bool[Array, " m"]:
         """The rows of constraints and locks, as a mask."""
-        numbers = [i for name in names for i in range(self.system.m)[self.system.rows[name]]]
-        return jnp.asarray(np.isin(np.arange(self.system.m), numbers))
+        return jnp.asarray(np.isin(np.arange(self.system.m), self._numbers(names)))
+
+    def _numbers(self, names: Sequence[str]) -> list[int]:
+        return [i for name in names for i in range(self.system.m)[self.system.rows[name]]]
 
     def number(self, name: str) -> int:
         """The number of a lock among the locks."""
@@ -89,11 +92,11 @@ class EventContext:
 
     def arbitrary(self, names: Sequence[str]) -> Bool[Array, ""]:
         """Whether a multiplier of these constraints is not unique: its row follows from the others."""
-        dependent, m = jnp.array(False), self.system.m
+        if not names:
+            return jnp.array(False)
         # Each row against all others, those of its own constraint included: what one of them bears may be borne by another one.
-        for row in (row for name in names for row in range(m)[self.system.rows[name]]):
-            dependent |= self.mode.active[row] & self._follows(jnp.arange(m) == row, self.mode.active)
-        return dependent
+        each = jnp.asarray(np.eye(self.system.m, dtype=bool)[self._numbers(names)])
+        return jnp.any(jax.vmap(lambda row: self._follows(row & self.mode.active, self.mode.active))(each))
 
     def determined(self, names: Sequence[str], active: Bool[Array, " m"]) -> Bool[Array, ""]:
         """Whether rows of these constraints follow from the other rows of the mask `active` (m,), without those of brakes."""
