@@ -213,6 +213,16 @@ def test_rows_are_made_orthonormal_in_their_order(count):
     np.testing.assert_array_equal(np.diag(w)[~kept], 1)
 
 
+@pytest.mark.parametrize("count", [4, 20, 81])
+def test_nearly_parallel_rows_are_made_orthonormal_to_rounding(count):
+    """Rows that differ by 1e-5: one pass would leave products of 1e-11 (twice is enough)."""
+    rng = np.random.default_rng(6)
+    rows = rng.normal(size=90) + 1e-5 * rng.normal(size=(count, 90))
+    _, q, remainders = map(np.asarray, jax.jit(orthonormal_rows)(jnp.asarray(rows), jnp.full(count, 1e-9)))
+    np.testing.assert_allclose(q @ q.T, np.eye(count), atol=1e-14)
+    np.testing.assert_allclose(remainders, np.abs(np.diag(np.linalg.qr(rows.T)[1])), rtol=1e-9)
+
+
 @pytest.mark.parametrize("n", [3, 40])
 def test_the_root_of_an_inverse_and_its_derivative(n):
     """R A Rᵀ = I with R lower triangular; dR solves dR A Rᵀ + R dA Rᵀ + R A dRᵀ = 0."""

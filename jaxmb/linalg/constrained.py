@@ -260,7 +260,7 @@ def _orthonormalise(i: Array, carry: tuple[Array, Array], n: int, tol: Array) ->
     """Brings row i, which is orthogonal to those above it but for rounding, to unit length and those below off it."""
     rest, remainders = carry
     number = np.arange(rest.shape[0])
-    here, row = number == i, slice_at(rest, i)[0]
+    here, row = number == i, slice_at(rest, i).ravel()
     row = row - jnp.where(number < i, rest[:, :n] @ row[:n], 0) @ rest  # the second one of the `PASSES`
     rest = jnp.where(here[:, None], row, rest)
     # Of the row with itself too, so that one product gives its length and what the others have along it.
