@@ -179,6 +179,11 @@ def test_parameters_of_other_systems_are_refused():
         ValueError, match=r"`equinox\.tree_at\(lambda s: s\.params\.params\['speed'\], system, value\)` changes"
     ):
         driven.with_params({"speed": 3.0})
+    bare = jm.planar.Mechanism([jm.planar.Body("b", 1.0, 1.0)]).build()
+    with pytest.raises(
+        ValueError, match=r"must be a `Numbers` .*, but is a dict; the mechanism's own parameters are none\.$"
+    ):
+        bare.with_params({"speed": 3.0})
 
 
 @pytest.mark.parametrize("i", [3, -4, 99])

@@ -199,6 +199,9 @@ def test_a_run_is_kept_and_looked_at_later(written, tmp_path, capsys, monkeypatc
     for word, value in (("--set", "pivot=1"), ("--time", "3"), ("--samples", "11"), ("--base", "free")):
         assert main(["view", str(run), word, value, "--no-open"]) == 1
         assert f"{word} must not be given with a saved run" in capsys.readouterr().err
+    for command in (["inspect", str(run)], ["simulate", str(run), "--out", str(tmp_path / "again.csv")]):
+        assert main(command) == 1
+        assert "but is netCDF, in which runs are kept; `jaxmb view` shows" in capsys.readouterr().err
     assert main(["simulate", str(path), *words, "--out", str(tmp_path / "run.csv")]) == 0
     with xarray.open_dataset(run) as file:
         data = file.load()

@@ -234,7 +234,10 @@ def test_a_short_pulse_of_a_table_is_met():
     for law, expected in ((C.Sum(straight, C.Recorded([0.0], [0.0])), triangle), (C.Saturated(hold, 9.0), step)):
         run = jm.simulate(cart(), start, [10.0], control=law)
         np.testing.assert_allclose(run.v[-1, 0], expected, rtol=1e-8)
-    with pytest.raises(ValueError, match=r"`control` must be sampled, .* where `Recorded` as a part of `Sum` holds"):
+    with pytest.raises(
+        ValueError,
+        match=r"`control` must hold .* no part of a `Sum` alone, but does those of `Recorded` .*Sampled\(Sum",
+    ):
         jm.simulate(cart(), start, [10.0], control=C.Sum(hold, straight))
 
 

@@ -737,6 +737,19 @@ def test_a_perspective_view_has_axes_and_a_bar_of_its_length():
         np.testing.assert_allclose(np.diff(bar, axis=0)[0], [0.5 * unit, 0.0], atol=1e-12 * unit)
 
 
+@pytest.mark.parametrize("height", [1.0, 0.0])
+def test_the_bar_lies_within_a_picture_narrower_than_it(height):
+    """Of a rod that stands, and of one body at the point about which it turns."""
+    points = {"top": (0.0, 0.0, height)}
+    hinge = S.Revolute("hinge", "ground", "body.top")
+    system = S.Mechanism([S.Body("body", 1.0, np.ones(3), points=points)], [hinge]).build()
+    ax = jm.plot.draw(system, jm.as_state(system, [0.0], length=1.0))
+    bar = max((line.get_xydata() for line in ax.lines), key=lambda points: np.ptp(points[:, 0]))
+    label = next(text for text in ax.texts if text.get_text().endswith(" m"))
+    (low, high), middle = ax.get_xlim(), label.get_position()[0]
+    assert low < bar[:, 0].min() < middle < bar[:, 0].max() < high
+
+
 def test_a_plane_that_something_slides_on_is_within_the_picture():
     """Its corners lie where neither the body nor the origin is, in perspective the near ones farther out."""
     box = S.Body("box", 1.0, shape=S.Box((0.3, 0.16, 0.1)))

@@ -108,6 +108,9 @@ def test_a_system_without_a_mechanism_has_numbers_only():
     np.testing.assert_allclose(found.row_condition, 1 + np.sqrt(2))  # of rows at 45 degrees
     free = jm.diagnose(plane := jm.System(2, mass=lambda t, q, p: jnp.eye(2)), jm.as_state(plane, [0.6, 0.8]))
     assert (free.freedom, free.singular_values, free.gap, free.row_condition) == (2, (), (0.0, 0.0), 1.0)
+    # Of what is not there nothing is told: all count of the independent rows, and without rows there are none.
+    told = [str(x).partition("singular values")[2].partition("\n")[0].split() for x in (found, free)]
+    assert [" ".join(words) for words in told] == [f"{found.gap[0]:.2g} counts, cut-off 2.5e-07", "none"]
 
 
 # What is said of rows, from numbers alone

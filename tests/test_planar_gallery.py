@@ -314,3 +314,39 @@ def test_motion_of_forty_four_bars():
     exact = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     for i in (0, n):
         np.testing.assert_allclose(jm.position(system, solution, f"up{i}.b") - np.array([i, 0.0]), exact, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_geneva_drive_turns_its_wheel_by_its_formula():
+    """A wheel with four slots: the pin enters one, turns the wheel by a quarter and leaves it; in between the wheel is locked."""
+    plane, slots, reach, speed = jm.planar, 4, 0.1, 2 * np.pi
+    radius, entry = reach * np.sin(np.pi / slots), np.pi / 2 - np.pi / slots
+    frames = {f"s{i}": plane.frame((0.0, 0.0), np.pi + 2 * np.pi * i / slots) for i in range(slots)}
+    bodies = [
+        plane.Body("driver", 1.0, 1e-3, points={"pin": (radius, 0.0)}),
+        plane.Body("wheel", 1.0, 2e-3, position=(reach, 0.0), points=frames),
+    ]
+    joints = [plane.Revolute("O", "ground", "driver"), plane.Revolute("W", ("ground", (reach, 0.0)), "wheel")]
+    joints += [plane.PointOnLine(f"slot{i}", f"wheel.s{i}", "driver.pin") for i in range(slots)]
+    motor = plane.DrivenSpeed("motor", "O", lambda t, p: speed + 0.0 * t)
+    system = plane.Mechanism(bodies, joints, [motor]).build()
+    # The direction from the wheel's axle to the pin while that is in a slot.
+    direction = lambda a: np.arctan2(radius * np.sin(a), radius * np.cos(a) - reach) % (2 * np.pi)
+    start, events = direction(-entry) - np.pi, [jm.Lock("W", at=0.0)]
+    for turn in range(2):
+        begin = lambda t, q, v, reaction, p, turn=turn: q[0] + entry - 2 * np.pi * turn
+        end = lambda t, q, v, reaction, p, turn=turn: q[0] - entry - 2 * np.pi * turn
+        events += [jm.Release("lock W", when=begin), jm.Activate(f"slot{turn}", when=begin)]
+        events += [jm.Release(f"slot{turn}", when=end), jm.Lock("W", when=end)]
+    guess = {"O": -entry - 1.0, "W": start}
+    state = jm.assemble(system, guess, {"O": speed}, hold=["O", "W"], inactive=[f"slot{i}" for i in range(slots)])
+    ts = np.linspace(0.0, 1.6, 81)
+    run = jm.simulate(system, state, ts, events=events, max_events=10)
+    angle = speed * ts - entry - 1.0
+    count = np.maximum(np.floor((angle + entry) / (2 * np.pi)), 0)
+    within = np.clip(angle - 2 * np.pi * count, -entry, entry)
+    exact = start + direction(within) - direction(-entry) - 2 * np.pi / slots * count
+    np.testing.assert_allclose(run.q[:, 1], exact, rtol=0, atol=1e-7)
+    times = (1.0 + 2 * np.pi * np.array([0, 1])[:, None] + np.array([0.0, 2 * entry])) / speed
+    np.testing.assert_allclose(run.events.t[1:5], times.ravel(), rtol=0, atol=1e-9)
+    assert float(np.abs(jm.energy(system, run).balance).max()) < 1e-7

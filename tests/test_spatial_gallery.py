@@ -455,3 +455,24 @@ def test_gyroscope_keeps_its_angular_momentum():
 def test_order_of_integration_of_rotations(solver, order, steps):
     errors = np.array([np.linalg.norm(turn(solver, step)[0] - finest()[0]) for step in steps])
     np.testing.assert_allclose(np.log2(errors[:-1] / errors[1:]), order, rtol=0, atol=0.3)
+
+
+@pytest.mark.slow
+def test_gimbals_without_mass_leave_their_rotor_free_beside_and_through_their_lock():
+    """A rotor in two rings, whose mass matrix is singular where yaw and spin turn about one axis; it passes there after 0.1 s."""
+    space, none, inertia = jm.spatial, (0.0, 0.0, 0.0), (1e-2, 1.2e-2, 2e-2)
+    bodies = [space.Body("outer", 0.0, none), space.Body("inner", 0.0, none), space.Body("rotor", 1.0, inertia)]
+    joints = [
+        space.Revolute("yaw", "ground", "outer", axis=(0.0, 0.0, 1.0)),
+        space.Revolute("pitch", "outer", "inner", axis=(1.0, 0.0, 0.0)),
+        space.Revolute("spin", "inner", "rotor", axis=(0.0, 0.0, 1.0)),
+    ]
+    rings = space.Mechanism(bodies, joints).build()
+    free = space.Mechanism([bodies[2]], [space.Spherical("ball", "ground", "rotor")]).build()
+    ts, turned = jnp.linspace(0.0, 0.5, 11), lambda system, run: np.asarray(jm.pose(system, run, "rotor"))[..., :3, :3]
+    for pitch, yaw_rate in ((-0.2, 0.0), (-0.2, 1e-3), (0.3, 1.0)):
+        state = jm.assemble(rings, {"pitch": pitch}, {"yaw": yaw_rate, "pitch": 2.0, "spin": -3.0})
+        omega = turned(rings, state).T @ np.asarray(jm.angular_velocity(rings, state, "rotor"))
+        start = jm.assemble(free, [np.cos(pitch / 2), np.sin(pitch / 2), 0.0, 0.0], omega)
+        runs = jm.simulate(rings, state, ts), jm.simulate(free, start, ts)
+        np.testing.assert_allclose(turned(rings, runs[0]), turned(free, runs[1]), rtol=0, atol=5e-8)

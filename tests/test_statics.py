@@ -64,9 +64,12 @@ def test_the_joints_of_a_press_balance_each_body(pressed):
     np.testing.assert_allclose(at["B"].force[0], PUSH, rtol=1e-12)
     assert found.unique == dict.fromkeys(("O", "A", "B", "guide"), True)
     assert [line.split()[0] for line in str(found).splitlines()[1:]] == ["O", "A", "B", "guide", "effort"]
-    rounded = eqx.tree_at(lambda f: f.joints["B"].force, found, jnp.array([-5e-15, 39.0]))
-    words = [line.split() for line in str(rounded).splitlines()]
-    assert next(line[1:3] for line in words if line[0] == "B") == ["0", "39"]
+    # 39 N make 39 N m across the press: a torque of 1e-14 N m is rounding beside them, and one of 1e-12 N m is none.
+    for torque, word in ((1e-14, "0"), (1e-12, "1e-12")):
+        values = jnp.array([-5e-15, 39.0]), jnp.array([torque])
+        rounded = eqx.tree_at(lambda f: (f.joints["B"].force, f.joints["B"].torque), found, values)
+        words = [line.split() for line in str(rounded).splitlines()]
+        assert next(line[1:4] for line in words if line[0] == "B") == ["0", "39", word]
 
 
 @pytest.mark.slow

@@ -117,18 +117,35 @@ def test_a_run_that_starts_and_ends_at_rest_has_reactions_without_correction_too
 def test_warnings_name_the_joints_that_share_a_reaction(monkeypatch):
     """What runs that failed say of reactions is doubted by nobody."""
     wrench = importlib.import_module("jaxmb.output.wrench")
-    groups = {name: SimpleNamespace(unique=name == "hook") for name in ("left", "hook", "right", "lone")}
-    clusters = {"left": ("left", "right"), "right": ("left", "right"), "lone": ()}
+    groups = {name: SimpleNamespace(unique=name == "hook") for name in ("left", "hook", "right", "base", "lone")}
+    clusters = dict.fromkeys(("left", "right", "base"), ("left", "right", "base")) | {"lone": ()}
     report = SimpleNamespace(groups=groups, cluster_of=clusters.get)
     monkeypatch.setattr(wrench, "analyse_reactions", lambda system, state, rank_tol: report)
     state = jm.as_state(CROSS, jnp.zeros(2), length=1.0)
-    with pytest.warns(UserWarning, match="is not determined by a rigid model") as told:
-        wrench._warn(CROSS, state, ("left", "hook", "lone"), R.successful, 1e-8)
-    texts = [str(warning.message).partition(" without")[0] for warning in told]
-    assert texts == [
-        f"The reaction in '{name}' is not determined by a rigid model: it may be changed{more}"
-        for name, more in (("left", " together with 'right'"), ("lone", ""))
-    ]
+    for joints, expected in (
+        (
+            ("left", "hook", "lone"),
+            [
+                "The reaction in 'left' is not determined by a rigid model: it may be changed together with 'right' and 'base'",
+                "The reaction in 'lone' is not determined by a rigid model: it may be changed",
+            ],
+        ),
+        (
+            ("left", "hook", "right"),
+            [
+                "The reactions in 'left' and 'right' are not determined by a rigid model: they may be changed together with 'base'"
+            ],
+        ),
+        (
+            ("left", "right", "base"),
+            [
+                "The reactions in 'left', 'right' and 'base' are not determined by a rigid model: they may be changed together"
+            ],
+        ),
+    ):
+        with pytest.warns(UserWarning, match="not determined by a rigid model") as told:
+            wrench._warn(CROSS, state, joints, R.successful, 1e-8)
+        assert [str(warning.message).partition(" without")[0] for warning in told] == expected
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         wrench._warn(CROSS, state, ("left",), R.nonfinite, 1e-8)

@@ -214,8 +214,8 @@ class Sum(AbstractController):
         holding = [type(c).__name__ for c in self.controllers if c.clock is not None]
         if holding:
             raise ValueError(
-                f"Argument `control` must be sampled, `jaxmb.control.Sampled(…, period)`, where `{holding[0]}` as a part of `Sum` holds its outputs between "
-                "samples; or give a table that is interpolated linearly."
+                f"Argument `control` must hold the outputs of no part of a `Sum` alone, but does those of `{holding[0]}` between samples: "
+                "what is held is the whole input, so make it `jaxmb.control.Sampled(Sum(…), period)`, or give a table that is interpolated linearly."
             )
 
     @property

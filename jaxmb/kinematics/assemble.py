@@ -83,8 +83,8 @@ def assemble(
             other row determines the length, such as x y = 0 at the origin.
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
         throw: whether to raise an error if there is no such state. If False its coordinates and velocities are NaN, which `simulate` reports
-            as `inconsistent_state`: other rows of a batch are not affected, and nothing in the program calls the host.
-            `jaxmb.try_assemble` tells what was missed, and by how much.
+            as `inconsistent_state`: other rows of a batch are not affected, and nothing in the program calls the host. For what was missed,
+            by how much, and the pose at which the search ended, see `jaxmb.try_assemble`.
 
     Returns:
         A `State`, with residuals at the level of rounding.

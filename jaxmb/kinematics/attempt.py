@@ -42,6 +42,10 @@ def try_assemble(
 ) -> Attempt:
     """Like `assemble`, but raises no error if there is no state near the guess, and reports the residuals at which it ended.
 
+    This is for questions about an assembly: whether lengths allow it, what is missed, how nearly. Its state is the pose at which the search
+    ended, on the constraints or not. `assemble(…, throw=False)` is for states that are handed on: its numbers are NaN where it failed, so
+    that no result of a pose off the constraints passes for one.
+
     Args:
         system: the system.
         q: guess of the coordinates; this and all other arguments as in `jaxmb.assemble`.

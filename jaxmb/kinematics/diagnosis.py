@@ -117,7 +117,7 @@ class Diagnosis(TextInNotebooks):
             ("the same by counting", f"{self.freedom_counted}{counted} (Grübler, Kutzbach)"),
             ("redundant rows", f"{self.redundancy} here, {sum(self.rows.values()) - self.rank_nearby} nearby"),
             *(("shared by joints", f"{', '.join(joints)} ({count})") for joints, count in self.shared),
-            ("singular values", f"{self.gap[0]:.2g} counts, {self.gap[1]:.2g} does not, cut-off {self.rank_tol:.2g}"),
+            ("singular values", self._spectrum()),
             (
                 "condition numbers",
                 f"{self.row_condition:.2g} of the rows, {self.mass_condition:.2g} of the mass matrix",
@@ -135,6 +135,13 @@ class Diagnosis(TextInNotebooks):
             )
         lines += [f"  {line}" for line in self._verdicts()]
         return "\n".join(lines)
+
+    def _spectrum(self) -> str:
+        """The two singular values beside the cut-off, as far as there are any."""
+        words = [f"{self.gap[0]:.2g} counts"] * (self.rank > 0) + [f"{self.gap[1]:.2g} does not"] * (
+            self.redundancy > 0
+        )
+        return ", ".join([*words, f"cut-off {self.rank_tol:.2g}"]) if words else "none"
 
     def _verdicts(self) -> list[str]:
         verdicts = []

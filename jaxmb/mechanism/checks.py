@@ -1,11 +1,12 @@
 """Checks of a mechanism and of a build; errors name the element."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..foundations import Check, arrays_of, counted, default_float, enforce, listing, shape_of, stacked
 from .body import AbstractBody, inertia_checks
@@ -79,16 +80,27 @@ def check(mechanism: AbstractElements) -> None:
             )
     _check_joint_names(mechanism)
     for driver in mechanism.drivers:
-        # Times 1.0, since constants such as `lambda t, p: 1` are meant as numbers and return integers. `fn` is bound
-        # by default because a lambda in a loop would see the last driver only.
-        value = lambda t, params, fn=driver.fn: 1.0 * fn(t, params)
+        value = _with_floats(driver.fn)
         shape_of(f"fn of driver '{driver.name}'", value, (jnp.zeros((), default_float()), mechanism.params), ())
     enforce(mechanism, _finite(mechanism))
     enforce(mechanism, _inertias(mechanism))
 
 
+def _with_floats(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
+    """`fn` with integers as the numbers that constants such as `lambda t, p: 1` stand for; truth values stay, to be refused."""
+
+    def numbers(*args: PyTree) -> PyTree:
+        value = fn(*args)
+        if value is None:
+            return None
+        value = jnp.asarray(value)
+        return value.astype(default_float()) if jnp.issubdtype(value.dtype, jnp.integer) else value
+
+    return numbers
+
+
 def check_forces(linkage: AbstractLinkage, numbers: Numbers) -> None:
-    """Refuses functions of forces that return arrays of a wrong shape; they read the motion of a build."""
+    """Refuses functions of forces that return anything but numbers of the right shape; they read the motion of a build."""
     t, q, v = (jax.ShapeDtypeStruct(shape, default_float()) for shape in ((), (linkage.nq,), (linkage.nv,)))
     user_forces = [force for force in numbers.forces if isinstance(force, Force | JointForce)]
     motion = jax.eval_shape(linkage.motion, t, q, v, numbers) if user_forces else None
@@ -97,7 +109,7 @@ def check_forces(linkage: AbstractLinkage, numbers: Numbers) -> None:
             shapes = [(3 if linkage.dim == 2 else 6,)]
         else:
             shapes = [(len(linkage.slot(force.joint).pair.velocities),), ()]
-        shape_of(f"fn of force '{force.name}'", force.value, (motion,), *shapes)
+        shape_of(f"fn of force '{force.name}'", _with_floats(force.fn), (motion,), *shapes)
 
 
 def _check_dimension(argument: str, element: object, dim: int) -> None:

@@ -81,6 +81,11 @@ def load(
         raise ValueError(
             f"{path} must be URDF, MJCF, SDF or a text of `Mechanism.to_text`, but is USD, which is not supported; convert it to URDF or MJCF first."
         )
+    if path.suffix.lower() == ".nc":
+        raise ValueError(
+            f"{path} must be URDF, MJCF, SDF or a text of `Mechanism.to_text`, but is netCDF, in which runs are kept; `jaxmb view` shows a run that "
+            "`jaxmb simulate` has written."
+        )
     if not path.is_file():
         raise ValueError(f"Argument `path` must be a file, but '{path}' is none.")
     # Before it is read: a file of many gigabytes would fill the memory first.

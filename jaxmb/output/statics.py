@@ -74,11 +74,15 @@ class Statics(TextInNotebooks, eqx.Module):
     def __str__(self) -> str:
         joints, efforts = self._unique
         words = lambda name, unique: "" if unique.get(name, True) else "   not unique"
-        # Beside the largest component of the same vector rounding is none.
-        clean = lambda x: np.where(np.abs(x) <= 16 * np.finfo(x.dtype).eps * np.abs(x).max(initial=0), 0.0, x)
-        numbers = lambda *arrays: " ".join(f"{x:>12.6g}" for a in arrays for x in clean(np.ravel(np.asarray(a))))
+        # Beside the largest component of the same vector rounding is none; of a torque neither beside what the force makes from joint to joint.
+        points = np.stack([np.asarray(w.point) for w in self.joints.values()]) if self.joints else np.zeros((1, 1))
+        size = np.linalg.norm(np.ptp(points, axis=0))
+        largest = lambda x: np.abs(x).max(initial=0)
+        clean = lambda x, least=0.0: np.where(np.abs(x) <= 16 * np.finfo(x.dtype).eps * max(largest(x), least), 0.0, x)
+        numbers = lambda x, least=0.0: " ".join(f"{y:>12.6g}" for y in clean(np.ravel(np.asarray(x)), least))
+        wrench = lambda w: f"{numbers(w.force)} {numbers(w.torque, size * largest(np.asarray(w.force)))}"
         lines = [f"Forces at rest, t = {float(self.state.t):g} s; in joints force and torque on the body of B"]
-        lines += [f"  {n:<18}{numbers(w.force, w.torque)}{words(n, joints)}" for n, w in self.joints.items()]
+        lines += [f"  {n:<18}{wrench(w)}{words(n, joints)}" for n, w in self.joints.items()]
         lines += [f"  {f'effort at {n}':<18}{numbers(x)}{words(n, efforts)}" for n, x in self.efforts.items()]
         clusters = () if self.report is None else self.report.clusters
         return "\n".join([*lines, *(f"  trade against each other: {', '.join(names)}" for names in clusters)])

@@ -174,12 +174,22 @@ def _warn(system: System, motion: Solution | State, joints: tuple[str, ...], res
     first = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[tuple(good[0])]), states)
     # With the cut-off of the run, so that the warning is of the rows that shared the load.
     report = analyse_reactions(system, first, rank_tol=rank_tol)
+    # One warning for all that trade the same load: a platform on many legs would have as many as it has joints.
+    clusters: dict[tuple[str, ...], list[str]] = {}
     for joint in joints:
-        if report.groups[joint].unique:
-            continue
-        partners = [name for name in report.cluster_of(joint) if name != joint]
-        traded = f" together with {listing(partners)}" if partners else ""
+        if not report.groups[joint].unique:
+            clusters.setdefault(tuple(report.cluster_of(joint)) or (joint,), []).append(joint)
+    for cluster, members in clusters.items():
+        partners = [name for name in cluster if name not in members]
+        others = f" with {listing(partners)}" if partners else ""
+        if len(members) == 1:
+            subject, traded = (
+                f"reaction in '{members[0]}' is",
+                f"it may be changed{' together' * bool(partners)}{others}",
+            )
+        else:
+            subject, traded = f"reactions in {listing(members)} are", f"they may be changed together{others}"
         warn(
-            f"The reaction in '{joint}' is not determined by a rigid model: it may be changed{traded} without changing the "
-            "motion. The value of least norm is one of many; `analyse_reactions` tells which components can be trusted."
+            f"The {subject} not determined by a rigid model: {traded} without changing the motion. The value of least norm is one of many; "
+            "`analyse_reactions` tells which components can be trusted."
         )

@@ -13,7 +13,7 @@ from ..output import Wrench, joint_reactions
 from ..reaction import ReactionReport, analyse_reactions
 from ..simulation import Solution
 from ..system import State, System, check_state
-from .paper import STRIP, measures, paint
+from .paper import STRIP, STRIP_WIDTH, measures, paint
 from .reactions import TRUSTED, UNTRUSTED, ReactionArrows, reaction_arrows, verdict_legend, verdicts
 from .scene import SIZE, Scene
 from .snapshot import Snapshot, Trajectory, reached_times
@@ -194,6 +194,9 @@ class _Sketch:
         for ax, view in zip(self.axes, self.views, strict=True):
             flat, _ = view.projected(extent)
             ends = flat.min(axis=0) - MARGIN * self.scene.size, flat.max(axis=0) + MARGIN * self.scene.size
+            if not view.is_flat:  # what hangs, or turns about one point, is narrower than the strip below it
+                missing = max(0.0, STRIP_WIDTH * self.scene.radius - float(ends[1][0] - ends[0][0]))
+                ends = ends[0] - np.array([missing / 2, 0.0]), ends[1] + np.array([missing / 2, 0.0])
             ax.set(xlim=(ends[0][0], ends[1][0]), ylim=(ends[0][1], ends[1][1]), aspect="equal")
             ax.set(xlabel=view.labels[0], ylabel=view.labels[1])
             if not view.is_flat:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PaperPiece = tuple[Primitive, tuple[np.ndarray, ...]]
 HEAD = 1.8  # length of an arrow head, in sizes of symbols
 BESIDE = 6.0  # from the tip of an axis of the world to the middle of its name, in points
-STRIP = 0.3  # height of what is below a view in perspective, in radii of what is seen
+STRIP, STRIP_WIDTH = 0.3, 1.1  # height and width of what is below a view in perspective, in radii of what is seen
 ROUND = np.linspace(0, 2 * np.pi, 13)[:-1]
 
 

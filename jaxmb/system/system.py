@@ -450,17 +450,20 @@ def _check_params(old: PyTree, new: PyTree) -> None:
     before, after = paths(old), paths(new)
     if before != after:
         missing, unknown = sorted(before - after), sorted(after - before)
+        # Those of a mechanism lie deeper, beside the numbers of its elements, whose paths tell the user nothing.
+        if isinstance(old, eqx.Module) and not isinstance(new, type(old)):
+            own = {path.removeprefix(".params"): path for path in sorted(before) if path.startswith(".params")}
+            one = next((path for name, path in own.items() if name in unknown), next(iter(own.values()), None))
+            hint = f", and `equinox.tree_at(lambda s: s.params{one}, system, value)` changes one alone" if one else ""
+            names = listing([name.strip("[]'") for name in own]) or "none"
+            raise ValueError(
+                f"Argument `params` must be a `{type(old).__name__}` with the numbers of all elements, as `params` of a system of a mechanism is, but "
+                f"is a {type(new).__name__}; the mechanism's own parameters are {names}{hint}."
+            )
         words = [f"lacks {listing(missing)}"] * bool(missing) + [f"has {listing(unknown)} besides"] * bool(unknown)
-        # Those of a mechanism lie deeper, beside the numbers of its elements.
-        deeper = [path for path in sorted(before) if unknown and path.endswith(unknown[0])]
-        hint = (
-            f" `equinox.tree_at(lambda s: s.params{deeper[0]}, system, value)` changes that one alone."
-            if deeper
-            else ""
-        )
         raise ValueError(
             f"Argument `params` must hold the parameters that the system was made with, {listing(sorted(before)) or 'none'}, but "
-            f"{' and '.join(words)}.{hint}"
+            f"{' and '.join(words)}."
         )
 
 
