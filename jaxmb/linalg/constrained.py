@@ -12,8 +12,8 @@ from .elimination import BLOCK, MANY, PASSES
 from .factor import AbstractFactor
 from .layout import Layout
 from .rank import RANK_TOL, cutoff
-from .root import inverse_root, is_unrolled, solve_spd
-from .small import slice_at, small
+from .root import inverse_root, is_unrolled, slice_at, solve_spd
+from .small import small
 from .sparse import BlockMatrix, SparseRows, lowered
 
 # A row that follows from others has a remainder of rounding, one that is nearly lost has one near the cut-off: this part of it lies between.

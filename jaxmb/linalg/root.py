@@ -6,7 +6,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from .small import slice_at, small
+from .small import small
 
 # Unrolled code runs faster and takes longer to compile: up to `SMALL` rows it does neither, up to `UNROLLED` it is for what
 # every step needs. LAPACK is not called: in a loop over a batch it may never return, and XLA does not compile its calls in
@@ -20,6 +20,11 @@ LARGE, BLOCK = 32, 8
 def is_unrolled(count: int, quick: bool) -> bool:
     """Whether code over so many rows is unrolled; `quick` where it counts how fast it runs, else how fast it compiles."""
     return count <= (UNROLLED if quick else SMALL)
+
+
+def slice_at(x: Array, i: Array, axis: int = 0) -> Array:
+    """The slice of width one at index i ≥ 0: an index that may count from the end takes four times as many operations."""
+    return lax.dynamic_slice_in_dim(x, i, 1, axis, allow_negative_indices=False)
 
 
 def inverse_root(matrix: Float[Array, "n n"], quick: bool = False) -> Float[Array, "n n"]:

@@ -4,7 +4,6 @@ import functools
 from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array
 
 from ..lanes import WRITING, Program, Shaped, unavailable
@@ -13,11 +12,6 @@ Function = Callable[..., Sequence[Array]]
 
 # These functions take more operations than are allowed where the square of the rows times the columns is more than this, and need not be tried.
 MOST = 24**3
-
-
-def slice_at(x: Array, i: Array, axis: int = 0) -> Array:
-    """The slice of width one at index i ≥ 0: an index that may count from the end takes four times as many operations."""
-    return lax.dynamic_slice_in_dim(x, i, 1, axis, allow_negative_indices=False)
 
 
 def small(fn: Function) -> Function:
