@@ -13,7 +13,8 @@ from .small import small
 # functions that take arrays without entries.
 # Batched on a CPU it was measured to be 5 to 20 times as fast as LAPACK's Cholesky up to 8 rows.
 SMALL, UNROLLED = 4, 10
-# Beyond so many rows, `BLOCK` are eliminated at a time.
+# Beyond so many rows, `BLOCK` are eliminated at a time. With 30 rows that was measured to take 38 µs in place of 17, 32 matrices side by side
+# 1.5 ms in place of 2.0, and twice the operations to compile.
 LARGE, BLOCK = 32, 8
 
 

@@ -191,8 +191,8 @@ def measure(
         reach = _reach(span, entries)
         return jnp.where(span > 0, span, entries @ jnp.where(reach > 0, reach, fallback)), None
 
-    none = jnp.zeros_like(extents)
-    span, _ = lax.scan(turn, span, jnp.stack([none, none, given, extents, none + 1]))  # rows that never change
+    none, one = jnp.zeros_like(extents), jnp.ones_like(extents)
+    span, _ = lax.scan(turn, span, jnp.stack([none, none, given, extents, one]))  # rows that never change
     reach = _reach(span, entries)
     # Either part alone may vanish: the row itself at a singular pose, its change if the row is constant.
     row = jnp.sqrt(size**2 + change**2)

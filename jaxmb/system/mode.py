@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .inertia import rate_transposed
+
 Scalar = Float[Array, ""]
 
 
@@ -97,7 +99,7 @@ class BrakeForce(eqx.Module):
         """Σ f_i ∂ṡ_i/∂v."""
         # By virtual power, (∂s/∂q)ᵀ f and from there the transpose of q̇ = N v, without forming ∂s/∂q.
         (force,) = jax.vjp(lambda q: self.fn(t, q, params), q)[1](self.drag)
-        if self.rate is not None:
-            rate = self.rate
-            (force,) = jax.linear_transpose(lambda v: rate(q, v, params), v)(force)
+        rate = self.rate
+        if rate is not None:
+            force = rate_transposed(lambda q, v: rate(q, v, params), q, v, force)
         return force if self.resistance is None else force + self.resistance(t, q, v, params, u)
